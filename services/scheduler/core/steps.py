@@ -1,0 +1,118 @@
+"""The messages of one step, plan → grant → execute → commit, as values (DESIGN §2).
+
+Fields that belong together are columns: entry ``i`` of each describes the same group or sequence. A step of
+hundreds of sequences is a handful of flat lists, on the wire and here.
+"""
+
+from collections.abc import Sequence as Column
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType
+
+from scheduler.core.request import GroupId, SamplingParams, SequenceId
+
+BlockChanges = NewType("BlockChanges", object)
+"""Table changes and moves from the kvmanager to a worker. The scheduler passes them through unread."""
+
+
+class Preemption(Enum):
+    """How a victim gives its memory back (paper §4.5)."""
+
+    RECOMPUTE = 1
+    SWAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGroups:
+    """Groups that compute in this step, most important first; the last one is the first victim."""
+
+    group_ids: Column[GroupId] = ()
+    num_sequences: Column[int] = ()  # per group
+    preemptions: Column[Preemption] = ()  # per group
+    sequence_ids: Column[SequenceId] = ()
+    num_new_slots: Column[int] = ()  # per sequence
+
+
+@dataclass(frozen=True, slots=True)
+class EnteringGroups:
+    """Groups that should enter, in order. ``num_tokens`` are known tokens whose KV must exist before the next."""
+
+    token_budget: int = 0
+    group_ids: Column[GroupId] = ()
+    num_sequences: Column[int] = ()  # per group
+    sequence_ids: Column[SequenceId] = ()
+    num_tokens: Column[int] = ()  # per sequence
+    prefix_hashes: Column[bytes] = ()  # per sequence, 32 bytes per full block
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step wants from the kvmanager."""
+
+    step_id: int
+    sealed_sequence_ids: Column[SequenceId] = ()
+    sealed_block_indexes: Column[int] = ()
+    sealed_hashes: bytes = b""  # 32 bytes per sealed block
+    forks: Column[tuple[SequenceId, SequenceId]] = ()  # parent, child
+    released: Column[SequenceId] = ()
+    running: RunningGroups = RunningGroups()
+    entering: EnteringGroups = EnteringGroups()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """Block counts of a pool after a grant."""
+
+    num_used_device_blocks: int
+    num_cached_device_blocks: int
+    num_used_host_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the kvmanager gave. All that is not named preempted was granted as asked."""
+
+    step_id: int
+    changes: BlockChanges
+    usage: PoolUsage
+    preempted_group_ids: Column[GroupId] = ()
+    preempted_modes: Column[Preemption] = ()
+    admitted_group_ids: Column[GroupId] = ()  # the first entries of the plan's entering groups
+    admitted_sequence_ids: Column[SequenceId] = ()
+    num_present_tokens: Column[int] = ()  # per admitted sequence: KV that is already there
+    num_new_slots: Column[int] = ()  # per admitted sequence: slots after those, for this step
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSequence:
+    """Sampling state of a sequence, told to the worker before its first step and after its table was dropped."""
+
+    sequence_id: SequenceId
+    sampling: SamplingParams
+    choice_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a worker computes. ``token_ids`` holds the tokens of all sequences, one after the other."""
+
+    step_id: int
+    epoch: int
+    changes: BlockChanges
+    new_sequences: Column[NewSequence] = ()
+    sequence_ids: Column[SequenceId] = ()
+    num_tokens: Column[int] = ()
+    positions: Column[int] = ()  # of the first token of each sequence
+    samples: Column[bool] = ()
+    token_ids: Column[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The sampled tokens, one entry per sequence that sampled, in the order of the step."""
+
+    step_id: int
+    sequence_ids: Column[SequenceId] = ()
+    token_ids: Column[int] = ()
+    compute_s: float = 0.0

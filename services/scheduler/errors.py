@@ -1,0 +1,48 @@
+"""The scheduler's errors.
+
+SchedulerError
+├── RequestRefused      the request is at fault                      HTTP 400
+├── QueueFull           too many requests wait                       HTTP 429
+├── NotReady            tokens cannot advance, or it is draining     HTTP 503
+├── RequestFailed       an accepted request cannot be finished       HTTP 500
+├── MemoryUnavailable   the kvmanager does not answer                internal: reconnect
+└── WorkerUnavailable   the gpuworker does not answer                internal: reconnect
+"""
+
+
+class SchedulerError(Exception):
+    """Root of the tree."""
+
+
+class RequestRefused(SchedulerError):
+    """Names the field (``param``), its value and the limit in ``message``; ``code`` is for programs."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class QueueFull(SchedulerError):
+    """Try again after ``retry_after_s`` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class NotReady(SchedulerError):
+    """Says what is waited for."""
+
+
+class RequestFailed(SchedulerError):
+    """An accepted request ended by a fault of the system."""
+
+
+class MemoryUnavailable(SchedulerError):
+    """The kvmanager's stream broke."""
+
+
+class WorkerUnavailable(SchedulerError):
+    """A gpuworker's stream broke."""

@@ -1,0 +1,113 @@
+"""What the scheduler needs from the world, in its own words."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler.core.request import OutputDelta, Request, RequestId
+from scheduler.core.steps import Grant, Plan, Step, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDescription:
+    """What a worker says of itself when a client attaches."""
+
+    worker_id: str
+    epoch: int
+    last_step_id: int
+    block_size: int  # tokens
+    num_device_blocks: int
+    num_host_blocks: int
+    block_bytes: int
+    max_model_len: int  # tokens
+    vocab_size: int
+    model_name: str
+    model_fingerprint: bytes
+    dtype: str
+    kernel_backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOpened:
+    """What the kvmanager says of a pool that was opened."""
+
+    epoch: int
+    last_step_id: int
+    watermark_blocks: int
+    restored: bool
+
+
+class Memory(Protocol):
+    """The kvmanager, for one pool.
+
+    Methods raise ``MemoryUnavailable`` when the connection broke; after that ``open`` must be called again. A plan
+    whose answer was lost is sent again with the same step id and gets the stored answer.
+    """
+
+    async def open(self, worker: WorkerDescription, *, forget_sequences: bool) -> PoolOpened: ...
+
+    async def grant(self, plan: Plan) -> Grant: ...
+
+    async def close(self) -> None: ...
+
+
+class Worker(Protocol):
+    """One gpuworker.
+
+    Methods raise ``WorkerUnavailable`` when the connection broke; after that ``attach`` must be called again. A step
+    whose answer was lost is sent again with the same step id and gets the stored answer.
+    """
+
+    async def attach(self, *, forget_sequences: bool) -> WorkerDescription: ...
+
+    async def execute(self, step: Step) -> StepResult: ...
+
+    async def close(self) -> None: ...
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether tokens can advance now, and if not, what is waited for."""
+
+    ready: bool
+    reason: str = ""
+
+
+class Generator(Protocol):
+    """The engine as the API sees it."""
+
+    @property
+    def readiness(self) -> Readiness: ...
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens, prompt and output together, that one sequence may have. 0 before the first worker attached."""
+
+    def generate(self, request: Request) -> AsyncIterator[OutputDelta]:
+        """Accepts the request at once and yields what it produces.
+
+        Closing the iterator early aborts the request and frees its blocks. Raises ``RequestRefused`` (bad value,
+        can never fit), ``QueueFull`` or ``NotReady`` before the first delta.
+        """
+
+    def abort(self, request_id: RequestId) -> bool:
+        """Ends a request with ``FinishReason.ABORT``; ``False`` if there is none of that id."""
+
+    async def drain(self, deadline_s: float) -> None:
+        """Refuses new requests and returns when the accepted ones ended or the deadline passed."""
