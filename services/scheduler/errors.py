@@ -1,6 +1,7 @@
 """The scheduler's errors.
 
 SchedulerError
+├── InvalidConfiguration  a setting or the model's files are unusable at start: exit code 2
 ├── RequestRefused      the request is at fault                      HTTP 400
 ├── QueueFull           too many requests wait                       HTTP 429
 ├── NotReady            tokens cannot advance, or it is draining     HTTP 503
@@ -12,6 +13,10 @@ SchedulerError
 
 class SchedulerError(Exception):
     """Root of the tree."""
+
+
+class InvalidConfiguration(SchedulerError):
+    """Names the flag or file, its value and what is accepted."""
 
 
 class RequestRefused(SchedulerError):

@@ -1,6 +1,6 @@
 """What the scheduler needs from the world, in its own words."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,7 +78,10 @@ class Tokenizer(Protocol):
         """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD."""
+        """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD.
+
+        A leading space stays: the text is what these tokens add after other tokens.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,10 @@ class Generator(Protocol):
     def max_model_len(self) -> int:
         """Most tokens, prompt and output together, that one sequence may have. 0 before the first worker attached."""
 
-    def generate(self, request: Request) -> AsyncIterator[OutputDelta]:
+    def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """Accepts the request at once and yields what it produces.
 
-        Closing the iterator early aborts the request and frees its blocks. Raises ``RequestRefused`` (bad value,
+        Closing the generator early aborts the request and frees its blocks. Raises ``RequestRefused`` (bad value,
         can never fit), ``QueueFull`` or ``NotReady`` before the first delta.
         """
 
