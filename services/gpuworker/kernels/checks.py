@@ -1,0 +1,69 @@
+"""Checks of shapes and types that every implementation of ``KernelOps`` makes before it touches memory."""
+
+import torch
+
+from gpuworker.kernels.ops import KernelInputError, KVCache
+
+
+def check_tokens(name: str, tensor: torch.Tensor, cache: KVCache, num_heads: int) -> None:
+    """``tensor`` must be [num_tokens, num_heads, head_size] of the cache's dtype with contiguous rows."""
+    head_size = cache.shape.head_size
+    if tensor.dim() != 3 or tensor.shape[1] != num_heads or tensor.shape[2] != head_size:
+        raise KernelInputError(
+            f"{name} has shape {tuple(tensor.shape)}, must be [num_tokens, {num_heads}, {head_size}]"
+        )
+    if tensor.dtype != cache.pool.dtype:
+        raise KernelInputError(f"{name} is {tensor.dtype}, the cache holds {cache.pool.dtype}")
+    if tensor.stride(2) != 1 or (num_heads > 1 and tensor.stride(1) != head_size):
+        raise KernelInputError(f"{name} has strides {tensor.stride()}, the heads of a token must be contiguous")
+
+
+def check_layer(layer: int, cache: KVCache) -> None:
+    """``layer`` must be one of the cache's."""
+    if not 0 <= layer < cache.shape.num_layers:
+        raise KernelInputError(f"layer is {layer}, must be in 0..{cache.shape.num_layers - 1}")
+
+
+def check_write(key: torch.Tensor, value: torch.Tensor, cache: KVCache, layer: int, slot_mapping: torch.Tensor) -> None:
+    """Shapes and types of ``write_kv``; the slots themselves are left to the implementation."""
+    check_layer(layer, cache)
+    check_tokens("key", key, cache, cache.shape.num_kv_heads)
+    check_tokens("value", value, cache, cache.shape.num_kv_heads)
+    if value.shape[0] != key.shape[0]:
+        raise KernelInputError(f"value has {value.shape[0]} tokens, key has {key.shape[0]}")
+    if slot_mapping.dtype != torch.int64 or slot_mapping.shape != key.shape[:1] or not slot_mapping.is_contiguous():
+        raise KernelInputError(
+            f"slot_mapping is {slot_mapping.dtype} of shape {tuple(slot_mapping.shape)}, "
+            f"must be contiguous torch.int64 of shape {tuple(key.shape[:1])}"
+        )
+
+
+def check_query(query: torch.Tensor, cache: KVCache, layer: int) -> None:
+    """Shape and type of the query of ``paged_attention``."""
+    check_layer(layer, cache)
+    num_heads = query.shape[1] if query.dim() == 3 else 0
+    check_tokens("query", query, cache, num_heads)
+    if num_heads < 1 or num_heads % cache.shape.num_kv_heads:
+        raise KernelInputError(
+            f"query has {num_heads} heads, must be a positive multiple of the {cache.shape.num_kv_heads} KV heads"
+        )
+
+
+def check_pairs(pairs: torch.Tensor) -> None:
+    """Shape and type of a list of block copies."""
+    if pairs.dtype != torch.int64 or pairs.dim() != 2 or pairs.shape[1] != 2 or not pairs.is_contiguous():
+        raise KernelInputError(
+            f"pairs is {pairs.dtype} of shape {tuple(pairs.shape)}, "
+            "must be contiguous torch.int64 of shape [num_pairs, 2]"
+        )
+
+
+def check_pools(source: KVCache, destination: KVCache) -> None:
+    """Two pools between which blocks can be swapped: different ones that differ in their number of blocks at most."""
+    if source.pool is destination.pool:
+        raise KernelInputError("source and destination are the same pool; copy_blocks copies inside a pool")
+    if source.dtype != destination.dtype:
+        raise KernelInputError(f"source holds {source.dtype}, destination {destination.dtype}")
+    source_block, destination_block = source.shape.dimensions[1:], destination.shape.dimensions[1:]
+    if source_block != destination_block:
+        raise KernelInputError(f"a block of source is {source_block}, a block of destination {destination_block}")
