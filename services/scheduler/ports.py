@@ -102,6 +102,12 @@ class Generator(Protocol):
     def max_model_len(self) -> int:
         """Most tokens, prompt and output together, that one sequence may have. 0 before the first worker attached."""
 
+    def check(self, request: Request) -> None:
+        """Raises what ``generate`` would raise for this request now, ``RequestRefused`` or ``NotReady``.
+
+        Changes nothing. A call with several prompts is checked whole before any of them is accepted.
+        """
+
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """Accepts the request at once and yields what it produces.
 
