@@ -1,0 +1,1 @@
+"""The command line: starts a local cluster, watches it, and asks it how it is."""

@@ -1,0 +1,5 @@
+"""`python -m octavo`."""
+
+from octavo.main import app
+
+app()

@@ -1,0 +1,43 @@
+"""`octavo complete`: one completion, streamed to the terminal."""
+
+import time
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from octavo.cli import options
+from octavo.cli.terminal import errors_shown, out
+from octavo.completion import stream_completion
+from octavo.data_folder import DataFolder
+
+EXAMPLE_TOKENS = 32
+
+
+def show_completion(base_url: str, prompt: str, max_tokens: int = EXAMPLE_TOKENS, temperature: float = 0.0) -> None:
+    """Print ``prompt`` and, as it arrives, how the API at ``base_url`` goes on with it."""
+    started_s = time.monotonic()
+    out.print(f"\n[bold]{escape(prompt)}[/]", end="", soft_wrap=True)
+    for piece in stream_completion(base_url, prompt, max_tokens, temperature):
+        out.print(piece, end="", markup=False, soft_wrap=True)
+    out.print(f"\n\n[dim]completed in {time.monotonic() - started_s:.1f} s[/]")
+
+
+def complete(
+    prompt: Annotated[str, typer.Argument(help="Text to go on with.")],
+    data_dir: options.DataDir,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the API. Default: the cluster that runs on --data-dir.",
+            envvar="OCTAVO_URL",
+            show_default=False,
+        ),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens to complete, at most.")] = EXAMPLE_TOKENS,
+    temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token each time.")] = 0.0,
+) -> None:
+    """Complete a prompt and show the answer as it arrives."""
+    with errors_shown():
+        address = url or DataFolder(data_dir).read_state().base_url
+        show_completion(address, prompt, max_tokens, temperature)

@@ -1,0 +1,157 @@
+"""The options of `octavo up`: their meaning, units, limits and variables."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.data_folder import default_data_dir
+from octavo.settings import Dtype, Kernels
+
+API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory", "Batching", "Storage"
+KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
+
+
+def _kv_memory(text: str) -> str:
+    if not KV_MEMORY.fullmatch(text.strip()):
+        raise typer.BadParameter(f"{text!r} is not a size; write bytes or a unit, as in 512MiB or 2GiB")
+    return text
+
+
+Host = Annotated[str, typer.Option(help="Address the API listens on.", envvar="OCTAVO_HOST", rich_help_panel=API)]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0, max=65535, help="Port of the API; 0 takes a free one.", envvar="OCTAVO_PORT", rich_help_panel=API
+    ),
+]
+ServedModelName = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the model in requests. Default: the catalogue's, or the file's.",
+        envvar="OCTAVO_SERVED_MODEL_NAME",
+        rich_help_panel=API,
+        show_default=False,
+    ),
+]
+DrainTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Seconds that running requests get to finish after Ctrl-C or SIGTERM.",
+        envvar="OCTAVO_DRAIN_TIMEOUT",
+        rich_help_panel=API,
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="A name from `octavo model list`, a .gguf file, or a Hugging Face folder.",
+        envvar="OCTAVO_MODEL",
+        rich_help_panel=MODEL,
+    ),
+]
+DtypeOption = Annotated[
+    Dtype,
+    typer.Option(
+        help="Number format of weights and KV; auto takes bfloat16 where the CPU multiplies it natively.",
+        envvar="OCTAVO_DTYPE",
+        rich_help_panel=MODEL,
+    ),
+]
+KernelsOption = Annotated[
+    Kernels,
+    typer.Option(
+        help="Implementation of attention and block copies; auto takes cpu if it was built.",
+        envvar="OCTAVO_KERNELS",
+        rich_help_panel=MODEL,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Threads that compute. Default: one per core.",
+        envvar="OCTAVO_THREADS",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+BlockSize = Annotated[
+    int,
+    typer.Option(min=1, help="Tokens per block.", envvar="OCTAVO_BLOCK_SIZE", rich_help_panel=MEMORY),
+]
+KvMemory = Annotated[
+    str,
+    typer.Option(
+        help="Memory for KV blocks, in bytes or with a unit (512MiB, 2GiB).",
+        envvar="OCTAVO_KV_MEMORY",
+        callback=_kv_memory,
+        rich_help_panel=MEMORY,
+    ),
+]
+NumDeviceBlocks = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Blocks in the device pool; overrides --kv-memory. Default: as many as --kv-memory holds.",
+        envvar="OCTAVO_NUM_DEVICE_BLOCKS",
+        rich_help_panel=MEMORY,
+        show_default=False,
+    ),
+]
+NumHostBlocks = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Blocks in the host pool, which swapping uses. Default: the worker's.",
+        envvar="OCTAVO_NUM_HOST_BLOCKS",
+        rich_help_panel=MEMORY,
+        show_default=False,
+    ),
+]
+MaxNumBatchedTokens = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Tokens computed in one step, at most.",
+        envvar="OCTAVO_MAX_NUM_BATCHED_TOKENS",
+        rich_help_panel=BATCHING,
+    ),
+]
+MaxNumSeqs = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Sequences that run at once, at most.", envvar="OCTAVO_MAX_NUM_SEQS", rich_help_panel=BATCHING
+    ),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tokens of prompt and output together, at most. Default: the model's context length.",
+        envvar="OCTAVO_MAX_MODEL_LEN",
+        rich_help_panel=BATCHING,
+        show_default=False,
+    ),
+]
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        help="Folder of the journal, logs and sockets. Default: $XDG_DATA_HOME/octavo or ~/.local/share/octavo.",
+        envvar="OCTAVO_DATA_DIR",
+        default_factory=default_data_dir,
+        show_default=False,
+        rich_help_panel=STORAGE,
+    ),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        help="URL of a running Redis or Valkey. Default: one is started in the data folder.",
+        envvar="OCTAVO_REDIS",
+        rich_help_panel=STORAGE,
+        show_default=False,
+    ),
+]

@@ -1,0 +1,38 @@
+"""The command line's errors; each message is shown to the user as it stands.
+
+OctavoError
+├── ModelUnavailable   the model is not on disk and could not be fetched
+├── AddressInUse       another program listens where the API should
+├── AlreadyRunning     a cluster runs on this data folder
+├── NotRunning         no cluster runs on this data folder
+├── ServiceFailed      a service ended, or did not become ready
+└── CompletionFailed   the API answered a completion with an error
+"""
+
+
+class OctavoError(Exception):
+    """Root of the tree."""
+
+
+class ModelUnavailable(OctavoError):
+    """Says what was tried."""
+
+
+class AddressInUse(OctavoError):
+    """Names host and port."""
+
+
+class AlreadyRunning(OctavoError):
+    """Names the folder and the process that holds it."""
+
+
+class NotRunning(OctavoError):
+    """Names the folder."""
+
+
+class ServiceFailed(OctavoError):
+    """Names the service, how it ended and how its log ends."""
+
+
+class CompletionFailed(OctavoError):
+    """Carries the API's own message."""

@@ -1,0 +1,14 @@
+"""The `octavo` command: composition root of the command line."""
+
+import typer
+
+from octavo.cli import complete, down, model, probe, status, up
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Octavo serves large language models with paged KV memory kept by a service of its own.",
+)
+for command in (up.up, status.status, down.down, complete.complete, probe.probe):
+    app.command()(command)
+app.add_typer(model.app, name="model")

@@ -1,0 +1,63 @@
+"""What `octavo up` was asked for, checked once."""
+
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from octavo.errors import AddressInUse
+
+
+class Dtype(StrEnum):
+    """Number format of weights and KV."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+class Kernels(StrEnum):
+    """Implementation of the attention and memory kernels."""
+
+    AUTO = "auto"
+    REFERENCE = "reference"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """A local cluster. ``None`` leaves the choice to the service that needs the value."""
+
+    host: str
+    port: int  # a free one is chosen for 0
+    data_dir: Path
+    model: str  # catalogue name or path
+    served_model_name: str | None
+    redis: str | None  # URL; None: start one
+    block_size: int  # tokens
+    num_device_blocks: int | None
+    num_host_blocks: int | None
+    kv_memory: str  # bytes, with or without a unit
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int | None  # tokens
+    threads: int | None
+    dtype: Dtype
+    kernels: Kernels
+    drain_timeout_s: float
+
+
+def claim_port(host: str, port: int) -> int:
+    """The port that the API can listen on: ``port``, or a free one for 0. Raises ``AddressInUse``."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            chosen: int = probe.getsockname()[1]
+    except OSError as fault:
+        raise AddressInUse(
+            f"The API cannot listen on {host}:{port}: {fault.strerror or fault}. "
+            "Choose another with --port (0 takes any free one) or --host."
+        ) from fault
+    return chosen
