@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
 
-from scheduler.core.request import GroupId, SamplingParams, SequenceId
+from scheduler.core.request import FinishReason, GroupId, SamplingParams, SequenceId
 
 BlockChanges = NewType("BlockChanges", object)
 """Table changes and moves from the kvmanager to a worker. The scheduler passes them through unread."""
@@ -116,3 +116,12 @@ class StepResult:
     sequence_ids: Column[SequenceId] = ()
     token_ids: Column[int] = ()
     compute_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The tokens that a committed step added. Columns; entry ``i`` of each is one sequence."""
+
+    sequence_ids: Column[SequenceId] = ()
+    token_ids: Column[int] = ()
+    finish_reasons: Column[FinishReason | None] = ()

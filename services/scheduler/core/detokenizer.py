@@ -1,0 +1,52 @@
+"""Text of a growing list of tokens, piece by piece."""
+
+from collections.abc import Callable, Sequence
+
+REPLACEMENT = "\ufffd"
+_PROMPT_TAIL = 5  # tokens that give the first output tokens their context, such as a leading space
+_WINDOW = 8  # tokens that are decoded again before the window moves on
+_MAX_STALL = 8  # tokens without new text; no character has that many bytes, so the bytes are invalid
+
+
+class Detokenizer:
+    """Emits each character once and whole.
+
+    A token may hold part of a character, and a token's text may depend on its neighbours. So a small window of
+    tokens is decoded again for each new one, and only what is new and complete in its text comes out. The window
+    moves forward only to places where the text was complete.
+
+    ``decode`` turns token ids into text, with U+FFFD for incomplete UTF-8.
+    """
+
+    __slots__ = ("_complete_at", "_decode", "_num_emitted", "_stall", "_window")
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], prompt_token_ids: Sequence[int] = ()) -> None:
+        self._decode = decode
+        self._window = list(prompt_token_ids[-_PROMPT_TAIL:])
+        self._complete_at = 0  # the latest place in the window, before its last push, where the text was complete
+        self._num_emitted = len(decode(self._window).rstrip(REPLACEMENT)) if self._window else 0
+        self._stall = 0
+
+    def push(self, token_id: int) -> str:
+        """New text that became complete with this token; may be empty."""
+        self._window.append(token_id)
+        text = self._decode(self._window)
+        complete = not text.endswith(REPLACEMENT) or self._stall >= _MAX_STALL
+        new = (text if complete else text.rstrip(REPLACEMENT))[self._num_emitted :]
+        self._stall = 0 if new or complete else self._stall + 1
+        self._num_emitted += len(new)
+        if complete:
+            self._advance()
+        return new
+
+    def flush(self) -> str:
+        """What is left when no more tokens come, less a character that was cut off."""
+        new = self._decode(self._window).rstrip(REPLACEMENT)[self._num_emitted :]
+        self._num_emitted += len(new)
+        return new
+
+    def _advance(self) -> None:
+        if len(self._window) > _WINDOW and self._complete_at:
+            del self._window[: self._complete_at]
+            self._num_emitted = len(self._decode(self._window))
+        self._complete_at = len(self._window)

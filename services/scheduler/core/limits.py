@@ -1,0 +1,64 @@
+"""What can never be served, said at once and with the numbers."""
+
+from dataclasses import dataclass
+
+from scheduler.core.request import Request
+from scheduler.errors import RequestRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds that a model and a pool put on one request."""
+
+    max_model_len: int  # tokens, prompt and output together
+    vocab_size: int
+    block_size: int  # tokens
+    num_device_blocks: int
+
+    def check(self, request: Request) -> None:
+        """Accepts the request or says why it can never be served.
+
+        Raises:
+            RequestRefused: Names the field, its value and the limit.
+
+        """
+        self._check_prompt(request.prompt_token_ids)
+        self._check_stop(request)
+        self._check_length(len(request.prompt_token_ids), request.stop.max_tokens)
+
+    def _check_prompt(self, token_ids: tuple[int, ...]) -> None:
+        if not token_ids:
+            raise RequestRefused("prompt is empty: it must have at least one token", param="prompt")
+        if min(token_ids) >= 0 and max(token_ids) < self.vocab_size:
+            return
+        position, token_id = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < self.vocab_size)
+        raise RequestRefused(
+            f"prompt has token id {token_id} at position {position}, "
+            f"but the vocabulary has ids 0 to {self.vocab_size - 1}",
+            param="prompt",
+        )
+
+    def _check_stop(self, request: Request) -> None:
+        if request.stop.max_tokens < 0:
+            raise RequestRefused(f"max_tokens is {request.stop.max_tokens}, but must be at least 0", param="max_tokens")
+        if "" in request.stop.stop:
+            raise RequestRefused("stop has an empty string: it would match everywhere", param="stop")
+
+    def _check_length(self, num_prompt_tokens: int, max_tokens: int) -> None:
+        num_tokens = num_prompt_tokens + max_tokens
+        if num_tokens > self.max_model_len:
+            raise RequestRefused(
+                f"the context is {self.max_model_len} tokens, but the request needs {num_tokens}: "
+                f"{num_prompt_tokens} in the prompt and max_tokens {max_tokens}",
+                param="max_tokens" if num_prompt_tokens < self.max_model_len else "prompt",
+                code="context_length_exceeded",
+            )
+        # The last token's KV is never written: nothing consumes it.
+        num_blocks = -(-max(num_prompt_tokens, num_tokens - 1) // self.block_size)
+        if num_blocks > self.num_device_blocks:
+            raise RequestRefused(
+                f"the request needs {num_blocks} blocks of {self.block_size} tokens ({num_prompt_tokens} in the prompt "
+                f"and max_tokens {max_tokens}), but the pool has {self.num_device_blocks}",
+                param="max_tokens",
+                code="pool_too_small",
+            )

@@ -1,0 +1,73 @@
+"""The sequences of the step in hand, as the columns that a worker reads."""
+
+from collections.abc import Iterable
+
+from scheduler.core.request import SamplingParams
+from scheduler.core.sealing import SealedBlocks
+from scheduler.core.sequence import Sequence, SequenceStatus
+from scheduler.core.steps import Grant, NewSequence, Step
+
+
+class StepBatch:
+    """Who computes how many tokens. Columns; entry i of each is one sequence."""
+
+    def __init__(self) -> None:
+        self._sequences: list[Sequence] = []
+        self._num_tokens: list[int] = []
+        self._new_sequences: list[NewSequence] = []
+        self.samplers: list[Sequence] = []
+
+    def add_running(self, sequences: Iterable[Sequence], num_tokens: Iterable[int]) -> None:
+        """Adds those that still run: neither preempted by the grant nor ended since the plan."""
+        running = SequenceStatus.RUNNING
+        for sequence, num in zip(sequences, num_tokens, strict=True):
+            if num and sequence.status is running:
+                self._sequences.append(sequence)
+                self._num_tokens.append(num)
+
+    def add(self, sequence: Sequence, num_tokens: int) -> None:
+        """Adds one sequence."""
+        self._sequences.append(sequence)
+        self._num_tokens.append(num_tokens)
+
+    def introduce(self, sequence: Sequence, sampling: SamplingParams) -> None:
+        """Has the worker told about a sequence that has no table there."""
+        self._new_sequences.append(NewSequence(sequence.sequence_id, sampling, sequence.choice_index))
+
+    def step(self, grant: Grant, epoch: int) -> Step:
+        """The step as a value. A sequence samples if its last known token is computed."""
+        sequences, num_tokens = self._sequences, self._num_tokens
+        positions = [sequence.num_computed_tokens for sequence in sequences]
+        samples: list[bool] = []
+        token_ids: list[int] = []
+        for sequence, num, position in zip(sequences, num_tokens, positions, strict=True):
+            known = sequence.token_ids
+            if num == 1:
+                token_ids.append(known[position])
+            else:
+                token_ids += known[position : position + num]
+            samples.append(position + num == len(known))
+        self.samplers = [sequence for sequence, sampled in zip(sequences, samples, strict=True) if sampled]
+        return Step(
+            step_id=grant.step_id,
+            epoch=epoch,
+            changes=grant.changes,
+            new_sequences=self._new_sequences,
+            sequence_ids=[sequence.sequence_id for sequence in sequences],
+            num_tokens=num_tokens,
+            positions=positions,
+            samples=samples,
+            token_ids=token_ids,
+        )
+
+    def count_computed(self, sealed: SealedBlocks, block_size: int) -> None:
+        """The step was computed: its tokens have KV now, and blocks that became full are sealed.
+
+        This holds for sequences that ended meanwhile too; their blocks stay cached.
+        """
+        for sequence, num in zip(self._sequences, self._num_tokens, strict=True):
+            num_computed_tokens = sequence.num_computed_tokens + num
+            sequence.num_computed_tokens = num_computed_tokens
+            num_full_blocks = num_computed_tokens // block_size
+            if num_full_blocks > sequence.num_sealed_blocks:
+                sealed.seal(sequence, num_full_blocks)
