@@ -33,4 +33,8 @@ def load_ops(name: Literal["auto", "reference", "cpu"]) -> KernelOps:
         from gpuworker.kernels.reference import ReferenceOps  # noqa: PLC0415
 
         return ReferenceOps()
-    raise KernelsUnavailable(f"kernels {name!r} are not built")
+    if name in ("auto", "cpu"):
+        from gpuworker.kernels.cpu import CpuOps  # noqa: PLC0415
+
+        return CpuOps()
+    raise KernelsUnavailable(f"kernels is {name!r}, must be auto, reference or cpu")

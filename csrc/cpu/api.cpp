@@ -1,0 +1,55 @@
+// The C entry points: check, carry out, turn exceptions into statuses.
+#include <new>
+#include <string>
+
+#include "arguments.h"
+#include "attention.h"
+#include "dispatch.h"
+#include "octavo.h"
+#include "transfers.h"
+
+namespace {
+
+thread_local std::string last_error;
+
+template <class Function> int32_t guarded(Function function) {
+    try {
+        function();
+        return OCTAVO_OK;
+    } catch (const octavo::ArgumentError &error) {
+        last_error = error.what();
+        return OCTAVO_INVALID_ARGUMENT;
+    } catch (const std::bad_alloc &) {
+        last_error = "out of memory";
+        return OCTAVO_OUT_OF_MEMORY;
+    }
+}
+
+template <class Params> int32_t checked(const Params &params, void (*carry_out)(const Params &)) {
+    return guarded([&] {
+        octavo::check(params);
+        carry_out(params);
+    });
+}
+
+} // namespace
+
+int32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
+
+const char *octavo_last_error(void) { return last_error.c_str(); }
+
+const char *octavo_cpu_isa(void) { return octavo::kernels().isa; }
+
+int32_t octavo_cpu_select_isa(const char *name) {
+    return guarded([&] { octavo::select_isa(name); });
+}
+
+int32_t octavo_cpu_write_kv(octavo_write_kv_params params) { return checked(params, octavo::write_kv); }
+
+int32_t octavo_cpu_paged_attention(octavo_paged_attention_params params) {
+    return checked(params, octavo::paged_attention);
+}
+
+int32_t octavo_cpu_copy_blocks(octavo_copy_blocks_params params) { return checked(params, octavo::copy_blocks); }
+
+int32_t octavo_cpu_swap_blocks(octavo_swap_blocks_params params) { return checked(params, octavo::swap_blocks); }

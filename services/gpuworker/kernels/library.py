@@ -1,0 +1,144 @@
+"""The C interface of ``csrc/include/octavo.h``, loaded with ctypes: the same structs, the same names."""
+
+import ctypes
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+# torch comes first: it brings its own libgomp, and the dynamic linker then hands the same one to the kernels, so that
+# both share one pool of OpenMP threads and torch.set_num_threads() counts for both.
+import torch  # noqa: F401
+
+from gpuworker.kernels.ops import KernelInputError, KernelsUnavailable
+
+ABI_VERSION = 1
+LIBRARY_NAME = "liboctavo_cpu.so"
+HOW_TO_BUILD = "build it with `make kernels`, or install octavo without OCTAVO_NO_KERNELS"
+
+OUT_OF_MEMORY = 2
+
+
+class CacheStruct(ctypes.Structure):
+    """``octavo_cache``."""
+
+    _fields_ = (
+        ("pool", ctypes.c_void_p),
+        ("num_blocks", ctypes.c_int64),
+        ("num_layers", ctypes.c_int32),
+        ("num_kv_heads", ctypes.c_int32),
+        ("block_size", ctypes.c_int32),
+        ("head_size", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+    )
+
+
+class WriteKVParams(ctypes.Structure):
+    """``octavo_write_kv_params``."""
+
+    _fields_ = (
+        ("cache", CacheStruct),
+        ("key", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+        ("slot_mapping", ctypes.c_void_p),
+        ("num_tokens", ctypes.c_int64),
+        ("key_stride", ctypes.c_int64),
+        ("value_stride", ctypes.c_int64),
+        ("layer", ctypes.c_int32),
+    )
+
+
+class PagedAttentionParams(ctypes.Structure):
+    """``octavo_paged_attention_params``."""
+
+    _fields_ = (
+        ("cache", CacheStruct),
+        ("query", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("query_starts", ctypes.c_void_p),
+        ("context_lens", ctypes.c_void_p),
+        ("block_tables", ctypes.c_void_p),
+        ("num_tokens", ctypes.c_int64),
+        ("query_stride", ctypes.c_int64),
+        ("num_seqs", ctypes.c_int32),
+        ("max_blocks", ctypes.c_int32),
+        ("num_heads", ctypes.c_int32),
+        ("layer", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+    )
+
+
+class CopyBlocksParams(ctypes.Structure):
+    """``octavo_copy_blocks_params``."""
+
+    _fields_ = (("cache", CacheStruct), ("pairs", ctypes.c_void_p), ("num_pairs", ctypes.c_int64))
+
+
+class SwapBlocksParams(ctypes.Structure):
+    """``octavo_swap_blocks_params``."""
+
+    _fields_ = (
+        ("source", CacheStruct),
+        ("destination", CacheStruct),
+        ("pairs", ctypes.c_void_p),
+        ("num_pairs", ctypes.c_int64),
+    )
+
+
+class KernelLibrary:
+    """The functions of one loaded library; statuses become exceptions."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Loads the installed library, or the one at ``path``. Raises ``KernelsUnavailable``."""
+        self._library = _open(path or installed_library())
+        self._isa = self._declare("octavo_cpu_isa", (), ctypes.c_char_p)
+        self._last_error = self._declare("octavo_last_error", (), ctypes.c_char_p)
+        self._select_isa = self._declare("octavo_cpu_select_isa", (ctypes.c_char_p,))
+        self.write_kv = self._declare("octavo_cpu_write_kv", (WriteKVParams,))
+        self.paged_attention = self._declare("octavo_cpu_paged_attention", (PagedAttentionParams,))
+        self.copy_blocks = self._declare("octavo_cpu_copy_blocks", (CopyBlocksParams,))
+        self.swap_blocks = self._declare("octavo_cpu_swap_blocks", (SwapBlocksParams,))
+
+    @property
+    def isa(self) -> str:
+        """Instruction set in use."""
+        return bytes(self._isa()).decode()
+
+    def select_isa(self, name: str) -> None:
+        """Uses another instruction set from the next call on, for every user of the library in this process."""
+        self.check(self._select_isa(name.encode()))
+
+    def check(self, status: int) -> None:
+        """Turns what a kernel returned into an exception, unless it is OK."""
+        if status == 0:
+            return
+        message = bytes(self._last_error()).decode()
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(message)
+        raise KernelInputError(message)
+
+    def _declare(self, name: str, argtypes: tuple[type, ...], restype: type = ctypes.c_int32) -> Callable[..., Any]:
+        function = self._library[name]
+        function.argtypes = argtypes
+        function.restype = restype
+        return function
+
+
+def installed_library() -> Path:
+    """Where the library lies, be octavo installed from a wheel or editable."""
+    return Path(str(resources.files("gpuworker") / "lib" / LIBRARY_NAME))
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    if not path.is_file():
+        raise KernelsUnavailable(f"the cpu kernels are not at {path}: {HOW_TO_BUILD}")
+    try:
+        library = ctypes.CDLL(str(path))
+        version = int(library.octavo_abi_version())
+    except (OSError, AttributeError) as error:
+        raise KernelsUnavailable(f"the cpu kernels at {path} cannot be loaded ({error}): {HOW_TO_BUILD}") from error
+    if version != ABI_VERSION:
+        raise KernelsUnavailable(
+            f"the cpu kernels at {path} have ABI version {version}, this package needs {ABI_VERSION}: {HOW_TO_BUILD}"
+        )
+    return library
