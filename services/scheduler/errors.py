@@ -7,7 +7,8 @@ SchedulerError
 ├── NotReady            tokens cannot advance, or it is draining     HTTP 503
 ├── RequestFailed       an accepted request cannot be finished       HTTP 500
 ├── MemoryUnavailable   the kvmanager does not answer                internal: reconnect
-└── WorkerUnavailable   the gpuworker does not answer                internal: reconnect
+├── WorkerUnavailable   the gpuworker does not answer                internal: reconnect
+└── StepRefused         a service found a broken promise in a step   internal: forget and recompute
 """
 
 
@@ -51,3 +52,7 @@ class MemoryUnavailable(SchedulerError):
 
 class WorkerUnavailable(SchedulerError):
     """A gpuworker's stream broke."""
+
+
+class StepRefused(SchedulerError):
+    """The kvmanager or a gpuworker holds another view of the sequences than the scheduler; nothing was carried out."""

@@ -41,8 +41,13 @@ class Memory(Protocol):
     """The kvmanager, for one pool.
 
     Methods raise ``MemoryUnavailable`` when the connection broke; after that ``open`` must be called again. A plan
-    whose answer was lost is sent again with the same step id and gets the stored answer.
+    whose answer was lost is sent again with the same step id and gets the stored answer. A plan that breaks a promise
+    raises ``StepRefused``.
     """
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection was opened and has not broken since."""
 
     async def open(self, worker: WorkerDescription, *, forget_sequences: bool) -> PoolOpened: ...
 
@@ -55,8 +60,13 @@ class Worker(Protocol):
     """One gpuworker.
 
     Methods raise ``WorkerUnavailable`` when the connection broke; after that ``attach`` must be called again. A step
-    whose answer was lost is sent again with the same step id and gets the stored answer.
+    whose answer was lost is sent again with the same step id and gets the stored answer. A step that breaks a promise
+    raises ``StepRefused``.
     """
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker was attached to and the connection has not broken since."""
 
     async def attach(self, *, forget_sequences: bool) -> WorkerDescription: ...
 

@@ -1,0 +1,106 @@
+"""A gpuworker over gRPC."""
+
+from typing import cast
+
+from gpuworker.v1 import gpuworker_pb2 as pb
+from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerStub
+from kvmanager.v1 import kvmanager_pb2
+from scheduler.adapters.grpc_stream import RequestStream
+from scheduler.core.request import SequenceId
+from scheduler.core.steps import NewSequence, Step, StepResult
+from scheduler.errors import StepRefused, WorkerUnavailable
+from scheduler.ports import WorkerDescription
+
+
+class GrpcWorker:
+    """``Worker`` on a ``GPUWorker.Run`` stream."""
+
+    def __init__(self, address: str, *, attach_timeout_s: float = 5.0, step_timeout_s: float = 120.0) -> None:
+        self._stream: RequestStream[pb.WorkerRequest, pb.WorkerResponse] = RequestStream(
+            address, lambda channel: GPUWorkerStub(channel).Run, WorkerUnavailable
+        )
+        self._attach_timeout_s = attach_timeout_s
+        self._step_timeout_s = step_timeout_s
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream is up."""
+        return self._stream.is_open
+
+    async def attach(self, *, forget_sequences: bool) -> WorkerDescription:
+        """Attaches to the worker and learns what it holds."""
+        request = pb.WorkerRequest(attach=pb.Attach(forget_sequences=forget_sequences))
+        response = await self._stream.open(request, self._attach_timeout_s)
+        return description_from_wire(response.description)
+
+    async def execute(self, step: Step) -> StepResult:
+        """Has the worker compute ``step``."""
+        response = await self._stream.ask(pb.WorkerRequest(step=step_to_wire(step)), self._step_timeout_s)
+        if response.WhichOneof("kind") == "failure":
+            failure = response.failure
+            # A worker of another epoch lost its memory: attaching again tells which one it is now.
+            kind = WorkerUnavailable if failure.epoch_is_stale else StepRefused
+            raise kind(f"step {failure.step_id} was refused by the worker: {failure.message}")
+        return result_from_wire(response.result)
+
+    async def close(self) -> None:
+        """Ends the stream."""
+        await self._stream.close()
+
+
+def description_from_wire(description: pb.WorkerDescription) -> WorkerDescription:
+    """What a worker says of itself, in the scheduler's words."""
+    return WorkerDescription(
+        worker_id=description.worker_id,
+        epoch=description.epoch,
+        last_step_id=description.last_step_id,
+        block_size=description.block_size,
+        num_device_blocks=description.num_device_blocks,
+        num_host_blocks=description.num_host_blocks,
+        block_bytes=description.block_bytes,
+        max_model_len=description.max_model_len,
+        vocab_size=description.vocab_size,
+        model_name=description.model_name,
+        model_fingerprint=description.model_fingerprint,
+        dtype=description.dtype,
+        kernel_backend=description.kernel_backend,
+    )
+
+
+def step_to_wire(step: Step) -> pb.Step:
+    """A step as the worker reads it."""
+    return pb.Step(
+        step_id=step.step_id,
+        epoch=step.epoch,
+        changes=cast("kvmanager_pb2.BlockChanges", step.changes),
+        new_sequences=[_new_sequence_to_wire(new) for new in step.new_sequences],
+        sequence_ids=step.sequence_ids,
+        num_tokens=step.num_tokens,
+        positions=step.positions,
+        samples=step.samples,
+        token_ids=step.token_ids,
+    )
+
+
+def result_from_wire(result: pb.StepResult) -> StepResult:
+    """A step's result in the scheduler's words."""
+    return StepResult(
+        step_id=result.step_id,
+        sequence_ids=[SequenceId(sequence_id) for sequence_id in result.sequence_ids],
+        token_ids=list(result.token_ids),
+        compute_s=result.compute_seconds,
+    )
+
+
+def _new_sequence_to_wire(new: NewSequence) -> pb.NewSequence:
+    sampling = new.sampling
+    return pb.NewSequence(
+        sequence_id=new.sequence_id,
+        sampling=pb.SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            seed=sampling.seed,
+            choice_index=new.choice_index,
+        ),
+    )

@@ -1,0 +1,6 @@
+"""The loop that drives requests through plan, grant, execute and commit."""
+
+from scheduler.engine.config import EngineConfig
+from scheduler.engine.engine import Engine
+
+__all__ = ["Engine", "EngineConfig"]

@@ -1,0 +1,20 @@
+"""The engine's settings."""
+
+from dataclasses import dataclass, field
+
+from scheduler.core.shape import SchedulerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What an engine may accept, and how long it waits for what."""
+
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    max_model_len: int | None = None  # tokens; lowers the worker's own limit
+    max_waiting: int = 1024  # requests that wait for memory before new ones are turned away
+    retry_after_s: float = 1.0  # said to those that are turned away
+    stall_after_s: float = 5.0  # with work and without a token for so long, the engine is not ready
+    patience_s: float = 15.0  # when tokens could not advance for so long, new requests are turned away
+    min_backoff_s: float = 0.05  # between attempts to reconnect, doubling
+    max_backoff_s: float = 1.0
+    deployment_seed: bytes = b""  # keeps prefix hashes of deployments apart
