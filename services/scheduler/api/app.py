@@ -1,0 +1,28 @@
+"""The ASGI application."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+
+from scheduler.api.completions import CompletionService, completions_router
+from scheduler.api.errors import install_error_handlers
+from scheduler.api.health import health_router
+from scheduler.api.models import models_router
+
+
+def create_app(service: CompletionService) -> FastAPI:
+    """All routes over one service. The OpenAPI document is at `/openapi.json`."""
+    app = FastAPI(title="Octavo", version=octavo_version(), docs_url=None, redoc_url=None, redirect_slashes=False)
+    install_error_handlers(app)
+    app.include_router(completions_router(service))
+    app.include_router(models_router(service.model))
+    app.include_router(health_router(service.generator))
+    return app
+
+
+def octavo_version() -> str:
+    """The installed version, or "source" where only the source tree is on the path."""
+    try:
+        return version("octavo")
+    except PackageNotFoundError:
+        return "source"

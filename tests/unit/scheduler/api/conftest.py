@@ -1,0 +1,134 @@
+"""The API over a generator that keeps the Protocol's promises without a model."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from scheduler.api.app import create_app
+from scheduler.api.completions import CompletionService
+from scheduler.api.models import ServedModel
+from scheduler.api.server import StopSignals, listen, serve
+from scheduler.core.limits import Limits
+from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId
+from scheduler.errors import NotReady, SchedulerError
+from scheduler.ports import Generator, Readiness, Tokenizer
+
+EOS = 0
+
+
+class ByteTokenizer:
+    """Token ids are bytes."""
+
+    vocab_size = 256
+    eos_token_ids = frozenset({EOS})
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return bytes(token_ids).decode(errors="replace")
+
+
+class EchoGenerator:
+    """Repeats the prompt, one token a delta, until ``max_tokens``; a gate can hold it before each token."""
+
+    def __init__(self) -> None:
+        self.readiness = Readiness(ready=True)
+        self.limits = Limits(max_model_len=64, vocab_size=256, block_size=4, num_device_blocks=12)
+        self.accepted: list[Request] = []
+        self.running: set[RequestId] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.refusal: SchedulerError | None = None
+        self.failure_after: dict[int, SchedulerError] = {}
+        self.num_cached_tokens = 0
+        self.finish_reason = FinishReason.LENGTH
+
+    @property
+    def max_model_len(self) -> int:
+        return self.limits.max_model_len
+
+    def check(self, request: Request) -> None:
+        if not self.readiness.ready:
+            raise NotReady(self.readiness.reason)
+        self.limits.check(request)
+
+    async def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
+        self.check(request)
+        if self.refusal is not None:
+            raise self.refusal
+        self.accepted.append(request)
+        self.running.add(request.request_id)
+        try:
+            for i in range(request.stop.max_tokens):
+                await self.gate.wait()
+                await asyncio.sleep(0)
+                if i in self.failure_after:
+                    raise self.failure_after[i]
+                token_id = request.prompt_token_ids[i % len(request.prompt_token_ids)]
+                last = i == request.stop.max_tokens - 1
+                yield OutputDelta(
+                    0,
+                    chr(token_id),
+                    (token_id,),
+                    self.finish_reason if last else None,
+                    num_cached_tokens=self.num_cached_tokens,
+                )
+        finally:
+            self.running.discard(request.request_id)
+
+    def abort(self, request_id: RequestId) -> bool:
+        return request_id in self.running
+
+    async def drain(self, deadline_s: float) -> None:
+        self.readiness = Readiness(ready=False, reason="draining")
+        async with asyncio.timeout(deadline_s):
+            while self.running:  # noqa: ASYNC110 - simple, and only a test waits
+                await asyncio.sleep(0.005)
+
+
+def service_of(generator: Generator, tokenizer: Tokenizer) -> CompletionService:
+    return CompletionService(generator, tokenizer, ServedModel("echo", 1_700_000_000, "fp_test"), max_body_bytes=20_000)
+
+
+@pytest.fixture
+async def generator() -> EchoGenerator:
+    return EchoGenerator()
+
+
+@pytest.fixture
+async def client(generator) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(service_of(generator, ByteTokenizer())), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
+        yield client
+
+
+@pytest.fixture
+def complete(client):
+    async def post(**body) -> httpx.Response:
+        return await client.post("/v1/completions", json={"prompt": "abc", **body})
+
+    return post
+
+
+@pytest.fixture
+def serving(generator):
+    """A real server on a free loopback port; yields the port, the stop signals and the task that serves."""
+
+    @asynccontextmanager
+    async def run(drain_timeout_s: float = 5.0):
+        app = create_app(service_of(generator, ByteTokenizer()))
+        signals = StopSignals()
+        listener = listen("127.0.0.1", 0)
+        task = asyncio.create_task(serve(app, listener, generator, signals, drain_timeout_s))
+        try:
+            yield listener.getsockname()[1], signals, task
+        finally:
+            signals.stop.set()
+            signals.hurry.set()
+            await asyncio.wait_for(task, 10)
+
+    return run
