@@ -34,8 +34,12 @@ def complete(
             show_default=False,
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens to complete, at most.")] = EXAMPLE_TOKENS,
-    temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token each time.")] = 0.0,
+    max_tokens: Annotated[
+        int, typer.Option(callback=options.within(1), help="Tokens to complete, at most.")
+    ] = EXAMPLE_TOKENS,
+    temperature: Annotated[
+        float, typer.Option(callback=options.within(0), help="0 takes the likeliest token each time.")
+    ] = 0.0,
 ) -> None:
     """Complete a prompt and show the answer as it arrives."""
     with errors_shown():

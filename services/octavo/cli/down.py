@@ -14,7 +14,7 @@ from octavo.errors import ServiceFailed
 
 POLL_INTERVAL_S = 0.1
 
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the end.")]
+Timeout = Annotated[float, typer.Option(callback=options.within(0), help="Seconds to wait for the end.")]
 
 
 def down(data_dir: options.DataDir, timeout: Timeout = 90.0) -> None:

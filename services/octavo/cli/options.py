@@ -1,6 +1,7 @@
 """The options of `octavo up`: their meaning, units, limits and variables."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,19 @@ API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory",
 KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
 
 
+def within(low: float, high: float | None = None) -> Callable[[float | None], float | None]:
+    """A check that names value and limit, as typer's own does not."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and value < low:
+            raise typer.BadParameter(f"{value} is too small; the least is {low}")
+        if value is not None and high is not None and value > high:
+            raise typer.BadParameter(f"{value} is too large; the most is {high}")
+        return value
+
+    return check
+
+
 def _kv_memory(text: str) -> str:
     if not KV_MEMORY.fullmatch(text.strip()):
         raise typer.BadParameter(f"{text!r} is not a size; write bytes or a unit, as in 512MiB or 2GiB")
@@ -23,7 +37,10 @@ Host = Annotated[str, typer.Option(help="Address the API listens on.", envvar="O
 Port = Annotated[
     int,
     typer.Option(
-        min=0, max=65535, help="Port of the API; 0 takes a free one.", envvar="OCTAVO_PORT", rich_help_panel=API
+        callback=within(0, 65535),
+        help="Port of the API; 0 takes a free one.",
+        envvar="OCTAVO_PORT",
+        rich_help_panel=API,
     ),
 ]
 ServedModelName = Annotated[
@@ -38,7 +55,7 @@ ServedModelName = Annotated[
 DrainTimeout = Annotated[
     float,
     typer.Option(
-        min=0,
+        callback=within(0),
         help="Seconds that running requests get to finish after Ctrl-C or SIGTERM.",
         envvar="OCTAVO_DRAIN_TIMEOUT",
         rich_help_panel=API,
@@ -71,7 +88,7 @@ KernelsOption = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        min=1,
+        callback=within(1),
         help="Threads that compute. Default: one per core.",
         envvar="OCTAVO_THREADS",
         rich_help_panel=MODEL,
@@ -80,7 +97,7 @@ Threads = Annotated[
 ]
 BlockSize = Annotated[
     int,
-    typer.Option(min=1, help="Tokens per block.", envvar="OCTAVO_BLOCK_SIZE", rich_help_panel=MEMORY),
+    typer.Option(callback=within(1), help="Tokens per block.", envvar="OCTAVO_BLOCK_SIZE", rich_help_panel=MEMORY),
 ]
 KvMemory = Annotated[
     str,
@@ -94,7 +111,7 @@ KvMemory = Annotated[
 NumDeviceBlocks = Annotated[
     int | None,
     typer.Option(
-        min=1,
+        callback=within(1),
         help="Blocks in the device pool; overrides --kv-memory. Default: as many as --kv-memory holds.",
         envvar="OCTAVO_NUM_DEVICE_BLOCKS",
         rich_help_panel=MEMORY,
@@ -104,7 +121,7 @@ NumDeviceBlocks = Annotated[
 NumHostBlocks = Annotated[
     int | None,
     typer.Option(
-        min=0,
+        callback=within(0),
         help="Blocks in the host pool, which swapping uses. Default: the worker's.",
         envvar="OCTAVO_NUM_HOST_BLOCKS",
         rich_help_panel=MEMORY,
@@ -114,7 +131,7 @@ NumHostBlocks = Annotated[
 MaxNumBatchedTokens = Annotated[
     int,
     typer.Option(
-        min=1,
+        callback=within(1),
         help="Tokens computed in one step, at most.",
         envvar="OCTAVO_MAX_NUM_BATCHED_TOKENS",
         rich_help_panel=BATCHING,
@@ -123,13 +140,16 @@ MaxNumBatchedTokens = Annotated[
 MaxNumSeqs = Annotated[
     int,
     typer.Option(
-        min=1, help="Sequences that run at once, at most.", envvar="OCTAVO_MAX_NUM_SEQS", rich_help_panel=BATCHING
+        callback=within(1),
+        help="Sequences that run at once, at most.",
+        envvar="OCTAVO_MAX_NUM_SEQS",
+        rich_help_panel=BATCHING,
     ),
 ]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(
-        min=1,
+        callback=within(1),
         help="Tokens of prompt and output together, at most. Default: the model's context length.",
         envvar="OCTAVO_MAX_MODEL_LEN",
         rich_help_panel=BATCHING,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from octavo.cli import options
 from octavo.cli.terminal import out
 from octavo.probes import probe as ask
 
@@ -15,7 +16,7 @@ Address = Annotated[
         "target, unix:/PATH or HOST:PORT."
     ),
 ]
-Timeout = Annotated[float, typer.Option(min=0.01, help="Seconds to wait for the answer.")]
+Timeout = Annotated[float, typer.Option(callback=options.within(0.01), help="Seconds to wait for the answer.")]
 
 
 def probe(address: Address, timeout: Timeout = 2.0) -> None:
