@@ -314,26 +314,36 @@ Global___StepResult: _TypeAlias = StepResult  # noqa: Y015
 
 @_typing.final
 class StepFailure(_message.Message):
-    """The step was refused whole: nothing was moved or computed."""
+    """The step gave no tokens. Without failed_sequence_ids it was refused whole: nothing was moved or computed, and its id
+    can be used again; if epoch_is_stale, the KV memory is another (or lost in this step), so attach again.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     EPOCH_IS_STALE_FIELD_NUMBER: _builtins.int
+    FAILED_SEQUENCE_IDS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     message: _builtins.str
     epoch_is_stale: _builtins.bool
+    @_builtins.property
+    def failed_sequence_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The step was carried out, but the next tokens of these have no meaning (logits not finite). The same tokens of the
+        other sequences can be computed again in a later step, with the same result.
+        """
+
     def __init__(
         self,
         *,
         step_id: _builtins.int = ...,
         message: _builtins.str = ...,
         epoch_is_stale: _builtins.bool = ...,
+        failed_sequence_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch_is_stale", b"epoch_is_stale", "message", b"message", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch_is_stale", b"epoch_is_stale", "failed_sequence_ids", b"failed_sequence_ids", "message", b"message", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,5 @@
+"""``python -m gpuworker``."""
+
+from gpuworker.main import app
+
+app()

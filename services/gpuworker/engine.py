@@ -1,0 +1,122 @@
+"""The step protocol around the executor: step ids, epochs, stored answers, faults (DESIGN §2, "Exactly once")."""
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+
+from gpuworker.core.state import Limits, StepState
+from gpuworker.core.steps import Step, StepFailure, StepResult
+from gpuworker.errors import LogitsNotFinite, StepRefused
+from gpuworker.executor import Executor
+
+logger = logging.getLogger(__name__)
+
+StepAnswer = StepResult | StepFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a worker says of itself and never changes while it runs."""
+
+    worker_id: str
+    model_name: str
+    model_fingerprint: bytes
+    dtype: str
+    kernel_backend: str
+    block_bytes: int  # KV bytes of one block over all layers
+    limits: Limits
+
+
+class Engine:
+    """Answers steps, one after the other; its methods must be called from one thread.
+
+    - The last step's id again: its stored answer, nothing is done twice.
+    - A step that is refused changes nothing, and its id can be used again.
+    - Logits that are not finite: the step counts as carried out, the answer names the sequences.
+    - Any other fault while moving or computing: what the KV memory holds is unknown, so a new epoch begins.
+    """
+
+    def __init__(self, identity: Identity, executor: Executor) -> None:
+        self.identity = identity
+        self._executor = executor
+        self._state = StepState(identity.limits)
+        self._epoch = _new_epoch()
+        self._last_answer: StepAnswer | None = None
+        self._any_next_step = True
+
+    @property
+    def epoch(self) -> int:
+        """Names the KV memory: 63 random bits, new at every start and whenever the memory is lost."""
+        return self._epoch
+
+    @property
+    def last_step_id(self) -> int:
+        """The last step carried out in this epoch, 0 if there is none."""
+        return self._last_answer.step_id if self._last_answer else 0
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that have a block table."""
+        return self._state.num_sequences
+
+    def attach(self, *, forget_sequences: bool) -> None:
+        """Greets a client. A new one has the sequences forgotten and may begin with any later step id."""
+        if forget_sequences:
+            self._state.forget()
+            self._any_next_step = True
+
+    def execute(self, step: Step) -> StepAnswer:
+        """Carries out a step; never raises."""
+        try:
+            if self._last_answer and self._is_repeated(step):
+                return self._last_answer
+            self._check_id(step)
+            self._state.check(step)
+        except StepRefused as refusal:
+            logger.warning("step %d refused: %s", step.step_id, refusal)
+            return StepFailure(step.step_id, str(refusal), epoch_is_stale=refusal.epoch_is_stale)
+        try:
+            self._last_answer = self._carry_out(step)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the memory is not what the tables say)
+            return self._lose_memory(step, error)
+        self._any_next_step = False
+        return self._last_answer
+
+    def _is_repeated(self, step: Step) -> bool:
+        return step.epoch == self._epoch and step.step_id == self.last_step_id
+
+    def _check_id(self, step: Step) -> None:
+        if step.epoch != self._epoch:
+            raise StepRefused(f"epoch is {step.epoch}, but this worker's is {self._epoch}", epoch_is_stale=True)
+        next_id = self.last_step_id + 1
+        if step.step_id < next_id or (step.step_id > next_id and not self._any_next_step):
+            raise StepRefused(f"step_id is {step.step_id}, but the next one is {next_id}")
+
+    def _carry_out(self, step: Step) -> StepAnswer:
+        started = time.perf_counter()
+        batch = self._state.apply(step)
+        self._executor.move(step.changes)
+        sequence_ids = tuple(entry.sequence_id for entry in batch.samples)
+        try:
+            token_ids = tuple(self._executor.compute(batch))
+        except LogitsNotFinite as fault:
+            failed = tuple(sequence_ids[row] for row in fault.row_indexes)
+            message = f"step {step.step_id}: the logits of sequences {list(failed)} are not finite"
+            logger.warning("%s", message)
+            return StepFailure(step.step_id, message, failed_sequence_ids=failed)
+        return StepResult(step.step_id, sequence_ids, token_ids, time.perf_counter() - started)
+
+    def _lose_memory(self, step: Step, error: Exception) -> StepFailure:
+        self._state.forget()
+        self._epoch = _new_epoch()
+        self._last_answer = None
+        self._any_next_step = True
+        logger.error("step %d failed; epoch %d begins", step.step_id, self._epoch, exc_info=error)
+        return StepFailure(
+            step.step_id, f"step {step.step_id} failed: {type(error).__name__}: {error}", epoch_is_stale=True
+        )
+
+
+def _new_epoch() -> int:
+    return secrets.randbits(63) | 1

@@ -1,0 +1,1 @@
+"""Model architectures as plain torch programs over ragged batches."""
