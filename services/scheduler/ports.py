@@ -122,7 +122,7 @@ class Generator(Protocol):
         """Accepts the request at once and yields what it produces.
 
         Closing the generator early aborts the request and frees its blocks. Raises ``RequestRefused`` (bad value,
-        can never fit), ``QueueFull`` or ``NotReady`` before the first delta.
+        can never fit), ``QueueFull`` or ``NotReady`` when it is called.
         """
 
     def abort(self, request_id: RequestId) -> bool:

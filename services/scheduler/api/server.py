@@ -49,6 +49,7 @@ async def serve(
             app,
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=CLOSE_GRACE_S,

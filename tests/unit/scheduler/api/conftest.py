@@ -32,6 +32,29 @@ class ByteTokenizer:
         return bytes(token_ids).decode(errors="replace")
 
 
+class EchoStream(AsyncGenerator[OutputDelta, None]):
+    """Counts as running from its acceptance to its end or its closing, read or not."""
+
+    def __init__(self, generator: "EchoGenerator", request: Request) -> None:
+        self._generator = generator
+        self._request = request
+        self._deltas = generator.deltas(request)
+
+    async def asend(self, value: None) -> OutputDelta:
+        try:
+            return await self._deltas.asend(value)
+        except BaseException:
+            self._generator.running.discard(self._request.request_id)
+            raise
+
+    async def athrow(self, *error) -> OutputDelta:
+        return await self._deltas.athrow(*error)
+
+    async def aclose(self) -> None:
+        self._generator.running.discard(self._request.request_id)
+        await self._deltas.aclose()
+
+
 class EchoGenerator:
     """Repeats the prompt, one token a delta, until ``max_tokens``; a gate can hold it before each token."""
 
@@ -42,6 +65,7 @@ class EchoGenerator:
         self.running: set[RequestId] = set()
         self.gate = asyncio.Event()
         self.gate.set()
+        self.max_accepted: int | None = None
         self.refusal: SchedulerError | None = None
         self.failure_after: dict[int, SchedulerError] = {}
         self.num_cached_tokens = 0
@@ -56,29 +80,25 @@ class EchoGenerator:
             raise NotReady(self.readiness.reason)
         self.limits.check(request)
 
-    async def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
+    def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         self.check(request)
-        if self.refusal is not None:
+        if len(self.accepted) == self.max_accepted:
             raise self.refusal
         self.accepted.append(request)
         self.running.add(request.request_id)
-        try:
-            for i in range(request.stop.max_tokens):
-                await self.gate.wait()
-                await asyncio.sleep(0)
-                if i in self.failure_after:
-                    raise self.failure_after[i]
-                token_id = request.prompt_token_ids[i % len(request.prompt_token_ids)]
-                last = i == request.stop.max_tokens - 1
-                yield OutputDelta(
-                    0,
-                    chr(token_id),
-                    (token_id,),
-                    self.finish_reason if last else None,
-                    num_cached_tokens=self.num_cached_tokens,
-                )
-        finally:
-            self.running.discard(request.request_id)
+        return EchoStream(self, request)
+
+    async def deltas(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
+        if not request.stop.max_tokens:
+            yield OutputDelta(0, "", (), FinishReason.LENGTH)
+        for i in range(request.stop.max_tokens):
+            await self.gate.wait()
+            await asyncio.sleep(0)
+            if i in self.failure_after:
+                raise self.failure_after[i]
+            token_id = request.prompt_token_ids[i % len(request.prompt_token_ids)]
+            reason = self.finish_reason if i == request.stop.max_tokens - 1 else None
+            yield OutputDelta(0, chr(token_id), (token_id,), reason, num_cached_tokens=self.num_cached_tokens)
 
     def abort(self, request_id: RequestId) -> bool:
         return request_id in self.running

@@ -167,8 +167,10 @@ async def test_unknown_paths_and_methods_have_the_same_form(client):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_full_queue_says_when_to_come_back(complete, generator, stream):
-    generator.refusal = QueueFull("8 requests wait, which is the limit", retry_after_s=1.2)
-    answer = await complete(stream=stream)
+    generator.max_accepted = 2
+    generator.refusal = QueueFull("2 requests wait, which is the limit", retry_after_s=1.2)
+    answer = await complete(prompt=["a", "b", "c"], stream=stream)
+    assert generator.running == set()
     assert error_of(answer, 429)["code"] == "queue_full"
     assert answer.headers["retry-after"] == "2"
 

@@ -1,0 +1,65 @@
+"""Composition root: the one place where the scheduler's parts are put together."""
+
+import asyncio
+import logging
+import signal
+import time
+
+import uvloop
+
+from scheduler.adapters.grpc_memory import GrpcMemory
+from scheduler.adapters.grpc_worker import GrpcWorker
+from scheduler.adapters.model_fingerprint import model_fingerprint
+from scheduler.adapters.tokenizer import load_tokenizer
+from scheduler.api.app import create_app, octavo_version
+from scheduler.api.completions import CompletionService
+from scheduler.api.models import ServedModel
+from scheduler.api.server import StopSignals, listen, serve
+from scheduler.core.shape import SchedulerConfig
+from scheduler.engine import Engine, EngineConfig
+from scheduler.settings import Settings, command
+
+logger = logging.getLogger("scheduler")
+
+
+def run(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT and returns the exit code."""
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_until_stopped(settings))
+    return 0
+
+
+async def serve_until_stopped(settings: Settings) -> None:
+    """Listens before it connects, so that liveness answers while readiness says what is waited for."""
+    with listen(settings.host, settings.port) as listener:
+        signals = StopSignals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, signals.receive)
+        tokenizer = load_tokenizer(settings.model)
+        engine = Engine(GrpcWorker(settings.worker), GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
+        fingerprint = model_fingerprint(settings.model, octavo_version())
+        model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
+        app = create_app(CompletionService(engine, tokenizer, model, settings.max_body_bytes))
+        await engine.start()
+        try:
+            host, port = listener.getsockname()[:2]
+            logger.info("serving %s on %s port %d", model.name, host, port)
+            await serve(app, listener, engine, signals, settings.drain_timeout)
+        finally:
+            await engine.close()
+        logger.info("stopped")
+
+
+def engine_config(settings: Settings) -> EngineConfig:
+    """The settings that the engine looks at."""
+    return EngineConfig(
+        scheduler=SchedulerConfig(settings.max_num_batched_tokens, settings.max_num_seqs),
+        max_model_len=settings.max_model_len,
+        max_waiting=settings.max_waiting,
+    )
+
+
+app = command(run)
