@@ -50,6 +50,7 @@ async def serve(
             lifespan="off",
             log_config=None,
             log_level="warning",
+            http="httptools",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=CLOSE_GRACE_S,

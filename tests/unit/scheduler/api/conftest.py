@@ -1,6 +1,7 @@
 """The API over a generator that keeps the Protocol's promises without a model."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -25,7 +26,11 @@ class ByteTokenizer:
     vocab_size = 256
     eos_token_ids = frozenset({EOS})
 
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
     def encode(self, text: str) -> list[int]:
+        self.threads.append(threading.current_thread())
         return list(text.encode())
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -120,8 +125,13 @@ async def generator() -> EchoGenerator:
 
 
 @pytest.fixture
-async def client(generator) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(service_of(generator, ByteTokenizer())), raise_app_exceptions=False)
+def tokenizer() -> ByteTokenizer:
+    return ByteTokenizer()
+
+
+@pytest.fixture
+async def client(generator, tokenizer) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(service_of(generator, tokenizer)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
         yield client
 
@@ -135,12 +145,12 @@ def complete(client):
 
 
 @pytest.fixture
-def serving(generator):
+def serving(generator, tokenizer):
     """A real server on a free loopback port; yields the port, the stop signals and the task that serves."""
 
     @asynccontextmanager
     async def run(drain_timeout_s: float = 5.0):
-        app = create_app(service_of(generator, ByteTokenizer()))
+        app = create_app(service_of(generator, tokenizer))
         signals = StopSignals()
         listener = listen("127.0.0.1", 0)
         task = asyncio.create_task(serve(app, listener, generator, signals, drain_timeout_s))

@@ -1,4 +1,5 @@
 import json
+import threading
 
 import pytest
 
@@ -158,3 +159,12 @@ async def test_models_are_listed_and_described(client):
 async def test_a_finish_reason_stop_is_passed_on(complete, generator):
     generator.finish_reason = FinishReason.STOP
     assert (await complete(max_tokens=2)).json()["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_a_long_text_is_tokenized_beside_the_event_loop(complete, tokenizer):
+    await complete(prompt="short")
+    await complete(prompt=["long" * 300, "er" * 600])
+    on_loop, *beside = tokenizer.threads
+    assert on_loop is threading.main_thread()
+    assert len(beside) == 2
+    assert threading.main_thread() not in beside
