@@ -124,7 +124,7 @@ class KernelOps(Protocol):
 
     A call that raises ``KernelInputError`` wrote nothing. Query, key, value and cache share one dtype; products are
     accumulated in float32. The result of a token depends on its query, its context and nothing else: not on what
-    shares the batch, the chunk it came in, the number of threads, or (but for ``reference``) the block size.
+    shares the batch, the chunk it came in, the number of threads or the block size.
     """
 
     @property

@@ -3,13 +3,14 @@
 import torch
 
 from gpuworker.kernels.checks import check_pairs, check_pools, check_query, check_write
-from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape, require_supported
+from gpuworker.kernels.memory import allocate_pool
+from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape
 
 K, V = 0, 1
 
 
 class ReferenceOps:
-    """Plain torch, on any device."""
+    """Plain torch."""
 
     @property
     def name(self) -> str:
@@ -18,8 +19,7 @@ class ReferenceOps:
 
     def allocate(self, shape: KVCacheShape, dtype: torch.dtype) -> KVCache:
         """See ``KernelOps``."""
-        require_supported(dtype)
-        return KVCache(shape, torch.zeros(shape.dimensions, dtype=dtype))
+        return allocate_pool(shape, dtype)
 
     def write_kv(
         self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layer: int, slot_mapping: torch.Tensor
@@ -58,7 +58,7 @@ class ReferenceOps:
         check_pairs(pairs)
         check_pools(source, destination)
         _check_moves(pairs, source.shape.num_blocks, destination.shape.num_blocks)
-        destination.pool[pairs[:, 1]] = source.pool[pairs[:, 0]].to(destination.pool.device)
+        destination.pool[pairs[:, 1]] = source.pool[pairs[:, 0]]
 
 
 def _gather(
