@@ -1,0 +1,48 @@
+"""What can never be served is refused with the numbers."""
+
+import pytest
+
+from doubles.rig import make_request
+from scheduler.core.limits import Limits
+from scheduler.errors import RequestRefused
+
+LIMITS = Limits(max_model_len=100, vocab_size=50, block_size=16, num_device_blocks=4)
+
+
+def refusal(prompt: list[int] | range, max_tokens: int = 4, **stop: object) -> RequestRefused:
+    with pytest.raises(RequestRefused) as caught:
+        LIMITS.check(make_request(prompt, max_tokens, **stop))
+    return caught.value
+
+
+def test_an_empty_prompt():
+    assert refusal([]).param == "prompt"
+
+
+def test_a_request_over_the_context_names_context_prompt_and_max_tokens():
+    error = refusal([1] * 90, max_tokens=11)
+    assert error.message == "the context is 100 tokens, but the request needs 101: 90 in the prompt and max_tokens 11"
+    assert (error.param, error.code) == ("max_tokens", "context_length_exceeded")
+
+
+def test_a_request_that_can_never_fit_the_pool_names_the_blocks():
+    error = refusal([1] * 60, max_tokens=6)
+    assert "needs 5 blocks of 16 tokens" in error.message
+    assert error.message.endswith("but the pool has 4")
+
+
+def test_the_last_token_needs_no_slot():
+    LIMITS.check(make_request([1] * 60, max_tokens=5))
+    LIMITS.check(make_request([1] * 64, max_tokens=0))
+
+
+@pytest.mark.parametrize("token_id", [-1, 50])
+def test_a_token_outside_the_vocabulary_names_its_place(token_id: int):
+    assert refusal([1, 2, token_id]).message == (
+        f"prompt has token id {token_id} at position 2, but the vocabulary has ids 0 to 49"
+    )
+
+
+def test_negative_max_tokens_and_empty_stop_strings():
+    assert refusal([1], max_tokens=-1).param == "max_tokens"
+    assert refusal([1], stop=("a", "")).param == "stop"
