@@ -55,4 +55,12 @@ class WorkerUnavailable(SchedulerError):
 
 
 class StepRefused(SchedulerError):
-    """The kvmanager or a gpuworker holds another view of the sequences than the scheduler; nothing was carried out."""
+    """A step gave nothing, and repeating it would not help.
+
+    The kvmanager or a gpuworker holds another view of the sequences than the scheduler, or ``sequence_ids`` names
+    those whose next token cannot be computed.
+    """
+
+    def __init__(self, message: str, sequence_ids: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.sequence_ids = sequence_ids

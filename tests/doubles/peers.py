@@ -21,6 +21,7 @@ class WorkerPeer:
         self.is_open = False
         self.lose_answers = 0
         self.refuse_steps = 0
+        self.cannot_compute: tuple[int, ...] = ()
         self.steps: list[int] = []
         self.thaw = asyncio.Event()
         self.thaw.set()
@@ -63,6 +64,9 @@ class WorkerPeer:
         if self.refuse_steps:
             self.refuse_steps -= 1
             raise StepRefused("step refused")
+        if self.cannot_compute:
+            sequence_ids, self.cannot_compute = self.cannot_compute, ()
+            raise StepRefused("not finite", sequence_ids)
         assert step.epoch == self.epoch
         self.steps.append(step.step_id)
         result = self.model.execute(step)

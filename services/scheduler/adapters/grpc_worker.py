@@ -37,10 +37,7 @@ class GrpcWorker:
         """Has the worker compute ``step``."""
         response = await self._stream.ask(pb.WorkerRequest(step=step_to_wire(step)), self._step_timeout_s)
         if response.WhichOneof("kind") == "failure":
-            failure = response.failure
-            # A worker of another epoch lost its memory: attaching again tells which one it is now.
-            kind = WorkerUnavailable if failure.epoch_is_stale else StepRefused
-            raise kind(f"step {failure.step_id} was refused by the worker: {failure.message}")
+            raise _error_of(response.failure)
         return result_from_wire(response.result)
 
     async def close(self) -> None:
@@ -90,6 +87,13 @@ def result_from_wire(result: pb.StepResult) -> StepResult:
         token_ids=list(result.token_ids),
         compute_s=result.compute_seconds,
     )
+
+
+def _error_of(failure: pb.StepFailure) -> WorkerUnavailable | StepRefused:
+    message = f"the worker could not carry out step {failure.step_id}: {failure.message}"
+    if failure.epoch_is_stale:  # it lost its memory: attaching again tells which epoch it has now
+        return WorkerUnavailable(message)
+    return StepRefused(message, tuple(failure.failed_sequence_ids))
 
 
 def _new_sequence_to_wire(new: NewSequence) -> pb.NewSequence:

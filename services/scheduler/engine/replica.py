@@ -170,14 +170,22 @@ class Replica:
         self.progress.disconnected(reason)
 
     def _distrust(self, error: StepRefused) -> None:
-        """A peer saw things differently: begin afresh once; if that does not help, the requests are at fault."""
-        self._num_refused_steps += 1
+        """Sequences at fault fail. The rest begin afresh once; if that does not help, their requests are at fault."""
+        self._fail_sequences(error)
+        self._num_refused_steps += not error.sequence_ids
         if self._num_refused_steps > 1:
             self._start_over(error)
             return
         logger.error("%s; running requests are computed again", error)
         self._link.distrust()
         self.progress.disconnected(str(error))
+
+    def _fail_sequences(self, error: StepRefused) -> None:
+        at_fault = set(error.sequence_ids)
+        for group in self._scheduler.groups if self._scheduler and at_fault else ():
+            if any(sequence.sequence_id in at_fault for sequence in group.sequences):
+                self._outputs.fail(group, RequestFailed(str(error)))
+                self._end(group, FinishReason.ERROR)
 
     def _start_over(self, error: Exception) -> None:
         """The state cannot be trusted: every request fails, and a new scheduler begins with empty peers."""

@@ -131,6 +131,16 @@ async def test_steps_refused_again_fail_the_requests_and_the_engine_serves_on(cl
     await check(cluster, await start(cluster, 0))
 
 
+async def test_only_the_sequences_whose_token_cannot_be_computed_fail(cluster: Cluster):
+    tasks = await start(cluster)
+    cluster.worker.cannot_compute = (2,)
+    with pytest.raises(RequestFailed, match="not finite"):
+        await tasks[1]
+    others = await asyncio.gather(tasks[0], tasks[2])
+    assert [text for text, _, _ in others] == [alone(REQUESTS[0]), alone(REQUESTS[2])]
+    await cluster.idle()
+
+
 async def test_a_fault_of_our_own_fails_the_requests_and_the_engine_serves_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ):
