@@ -28,10 +28,10 @@ def test_it_completes(client, model):
 
 
 def test_it_streams_with_usage(client, model):
-    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=16, temperature=0)
+    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=8, temperature=0)
     options = {"include_usage": True}
     with client.completions.create(
-        model=model, prompt=PROMPT, max_tokens=16, temperature=0, stream=True, stream_options=options
+        model=model, prompt=PROMPT, max_tokens=8, temperature=0, stream=True, stream_options=options
     ) as stream:
         *chunks, last = list(stream)
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
@@ -47,7 +47,7 @@ async def test_it_streams_many_at_once(cluster, model):
 
         async def text(prompt: str) -> str:
             stream = await client.completions.create(
-                model=model, prompt=prompt, max_tokens=12, temperature=0, stream=True
+                model=model, prompt=prompt, max_tokens=6, temperature=0, stream=True
             )
             return "".join([chunk.choices[0].text async for chunk in stream])
 
