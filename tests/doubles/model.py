@@ -44,6 +44,7 @@ class ModelDouble:
     def execute(self, step: Step) -> StepResult:
         if self.last_result is not None and step.step_id == self.last_step_id:
             return self.last_result
+        assert step.step_id > self.last_step_id, "step ids rise"
         self._change_tables(step)
         sampled: list[tuple[int, int]] = []
         start = 0
@@ -68,6 +69,8 @@ class ModelDouble:
         for sequence_id in changes.dropped:
             self.tables.pop(sequence_id, None)
             self.known.discard(sequence_id)
+        for sequence_id, index, block in changes.replaced:
+            self.tables[sequence_id][index] = block
         for sequence_id, blocks in changes.appended:
             self.tables.setdefault(sequence_id, []).extend(blocks)
         self.known.update(new.sequence_id for new in step.new_sequences)

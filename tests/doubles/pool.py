@@ -12,6 +12,7 @@ class Changes:
     """Block changes as the worker double reads them."""
 
     dropped: list[int] = field(default_factory=list)
+    replaced: list[tuple[int, int, int]] = field(default_factory=list)  # sequence, index, block
     appended: list[tuple[int, list[int]]] = field(default_factory=list)
 
 
@@ -44,7 +45,7 @@ class PoolDouble:
     def grant(self, plan: Plan) -> Grant:
         if self.last_grant is not None and plan.step_id == self.last_step_id:
             return self.last_grant
-        assert plan.step_id == self.last_step_id + 1, "step ids are consecutive"
+        assert plan.step_id == self.last_step_id + 1 or not self.last_step_id, "step ids are consecutive"
         self.last_step_id = plan.step_id
         self._changes = Changes()
         self._seal(plan)

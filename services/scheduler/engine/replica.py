@@ -152,7 +152,8 @@ class Replica:
         wanted = self._config.max_model_len
         return MemoryShape(
             epoch=worker.epoch,
-            last_step_id=fresh.pool.last_step_id,
+            # A pool that answered no step yet follows any; the worker does not go back.
+            last_step_id=fresh.pool.last_step_id or worker.last_step_id,
             limits=Limits(
                 max_model_len=min(wanted or worker.max_model_len, worker.max_model_len),
                 vocab_size=worker.vocab_size,
