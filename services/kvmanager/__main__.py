@@ -1,0 +1,5 @@
+"""``python -m kvmanager``."""
+
+from kvmanager.main import app
+
+app()

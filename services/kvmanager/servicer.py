@@ -1,0 +1,87 @@
+"""The wire: translate, call, translate."""
+
+from collections.abc import AsyncIterable, AsyncIterator
+from functools import partial
+from typing import NoReturn
+
+import grpc
+from grpc import aio
+
+from kvmanager.adapters import protobuf
+from kvmanager.adapters.state_codec import plan_entry
+from kvmanager.errors import (
+    BrokenPromise,
+    JournalCorrupt,
+    JournalUnavailable,
+    KVManagerError,
+    MalformedPlan,
+    PoolNotOpen,
+    PoolOwnedElsewhere,
+)
+from kvmanager.pool import Pool
+from kvmanager.pools import Pools
+from kvmanager.v1 import kvmanager_pb2 as pb
+from kvmanager.v1 import kvmanager_pb2_grpc
+
+_STATUS: dict[type[KVManagerError], grpc.StatusCode] = {
+    BrokenPromise: grpc.StatusCode.FAILED_PRECONDITION,
+    MalformedPlan: grpc.StatusCode.INVALID_ARGUMENT,
+    JournalUnavailable: grpc.StatusCode.UNAVAILABLE,
+    PoolOwnedElsewhere: grpc.StatusCode.UNAVAILABLE,
+    JournalCorrupt: grpc.StatusCode.DATA_LOSS,
+}
+
+
+class KVManagerServicer(kvmanager_pb2_grpc.KVManagerServicer):
+    """Serves ``Arbitrate``. A broken promise ends the stream with a status that says which one; nothing is changed."""
+
+    def __init__(self, pools: Pools, *, watermark: float) -> None:
+        self._pools = pools
+        self._watermark = watermark
+
+    async def Arbitrate(  # noqa: N802 - the name is the wire's
+        self, request_iterator: AsyncIterable[pb.PoolRequest], context: aio.ServicerContext[object, object]
+    ) -> AsyncIterator[pb.PoolResponse]:
+        """Answers each message of one caller, in order."""
+        caller = _Caller(self._pools, self._watermark)
+        try:
+            async for request in request_iterator:
+                yield await caller.answer(request)
+        except KVManagerError as error:
+            await _end(context, error)
+
+
+class _Caller:
+    """One stream: the pool that it opened, and its session there."""
+
+    def __init__(self, pools: Pools, watermark: float) -> None:
+        self._pools = pools
+        self._watermark = watermark
+        self._pool: Pool | None = None
+        self._session = 0
+
+    async def answer(self, request: pb.PoolRequest) -> pb.PoolResponse:
+        kind = request.WhichOneof("kind")
+        if kind == "plan":
+            return await self._grant(request.plan)
+        if kind == "open":
+            return await self._open(request.open)
+        raise MalformedPlan("a request must have the field open or plan")
+
+    async def _open(self, message: pb.OpenPool) -> pb.PoolResponse:
+        opening = protobuf.opening_of(message, self._watermark)
+        self._pool, self._session, opened = await self._pools.open(message.pool_id, opening)
+        return pb.PoolResponse(opened=protobuf.opened_message(opened))
+
+    async def _grant(self, message: pb.Plan) -> pb.PoolResponse:
+        if self._pool is None:
+            raise PoolNotOpen(f"step {message.step_id}: the first message of a stream must open the pool")
+        grant = await self._pool.grant(self._session, protobuf.plan_of(message), partial(plan_entry, message))
+        return pb.PoolResponse(grant=protobuf.grant_message(grant))
+
+
+async def _end(context: aio.ServicerContext[object, object], error: KVManagerError) -> NoReturn:
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            await context.abort(status, str(error))
+    await context.abort(grpc.StatusCode.INTERNAL, str(error))
