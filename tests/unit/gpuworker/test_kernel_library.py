@@ -1,0 +1,157 @@
+"""Finding, loading and choosing the kernels."""
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpuworker.kernels import (
+    AttentionBatch,
+    KernelError,
+    KernelInputError,
+    KernelsUnavailable,
+    KVCache,
+    KVCacheShape,
+    library,
+    load_ops,
+    memory,
+)
+from gpuworker.kernels.cpu import CpuOps
+from gpuworker.kernels.library import KernelLibrary, installed_library
+
+HEADER = Path(__file__).parents[3] / "csrc" / "include" / "octavo.h"
+
+
+def test_auto_is_cpu_and_each_name_gives_its_own_implementation() -> None:
+    assert load_ops("reference").name == "reference"
+    assert load_ops("cpu").name == load_ops("auto").name
+    assert re.fullmatch(r"cpu\[(avx512|avx2|portable)\]", load_ops("auto").name)
+
+
+def test_an_unknown_implementation_is_refused_with_the_choices() -> None:
+    with pytest.raises(KernelsUnavailable, match="'cuda', must be auto, reference or cpu"):
+        load_ops("cuda")  # type: ignore[arg-type]
+
+
+def test_a_missing_library_says_how_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(KernelsUnavailable, match="make kernels"):
+        CpuOps(tmp_path / library.LIBRARY_NAME)
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu"])
+def test_missing_kernels_are_an_error_and_never_a_fallback(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library.resources, "files", lambda package: tmp_path)
+    with pytest.raises(KernelsUnavailable, match="make kernels"):
+        load_ops(name)  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / library.LIBRARY_NAME
+    path.write_bytes(b"not a library")
+    with pytest.raises(KernelsUnavailable, match="cannot be loaded"):
+        KernelLibrary(path)
+
+
+def test_a_library_of_another_abi_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "ABI_VERSION", 99)
+    with pytest.raises(KernelsUnavailable, match="ABI version 1, this package needs 99"):
+        KernelLibrary()
+
+
+def test_an_explicit_path_is_honoured() -> None:
+    assert CpuOps(installed_library()).name == load_ops("cpu").name
+
+
+def test_an_unknown_instruction_set_is_refused_and_the_old_one_kept() -> None:
+    ops = CpuOps()
+    before = ops.name
+    with pytest.raises(KernelInputError, match='"sse9", must be auto, avx512, avx2 or portable'):
+        ops.select_isa("sse9")
+    assert ops.name == before
+
+
+@pytest.mark.parametrize(
+    ("struct", "name"),
+    [
+        (library.CacheStruct, "octavo_cache"),
+        (library.WriteKVParams, "octavo_write_kv_params"),
+        (library.PagedAttentionParams, "octavo_paged_attention_params"),
+        (library.CopyBlocksParams, "octavo_copy_blocks_params"),
+        (library.SwapBlocksParams, "octavo_swap_blocks_params"),
+    ],
+)
+def test_structs_have_the_fields_of_the_header_in_its_order(struct: type[ctypes.Structure], name: str) -> None:
+    declared = re.search(rf"typedef struct {name} {{(.*?)}} {name};", HEADER.read_text(), re.DOTALL)
+    assert declared is not None
+    kinds = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "float": ctypes.c_float}
+    kinds["octavo_cache"] = library.CacheStruct
+    fields = re.findall(r"^\s+(?:const )?(\w+) (\*?)(\w+);", declared.group(1), re.MULTILINE)
+    assert [(field, ctypes.c_void_p if star else kinds[kind]) for kind, star, field in fields] == list(struct._fields_)
+
+
+def test_the_header_has_the_abi_version_of_the_package() -> None:
+    assert f"#define OCTAVO_ABI_VERSION {library.ABI_VERSION}\n" in HEADER.read_text()
+
+
+def test_kernels_and_torch_share_one_pool_of_threads() -> None:
+    program = (
+        "from gpuworker.kernels import load_ops; load_ops('cpu')\n"
+        "print(len({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_pool_is_zero_and_starts_at_a_huge_page(dtype: torch.dtype) -> None:
+    cache = load_ops("cpu").allocate(KVCacheShape(10, 3, 2, 16, 64), dtype)
+    assert cache.pool.data_ptr() % memory.HUGE_PAGE_BYTES == 0
+    assert cache.pool.nbytes == 10 * cache.shape.block_bytes(dtype)
+    assert not cache.pool.any()
+
+
+def test_a_pool_without_blocks_is_allowed() -> None:
+    assert load_ops("cpu").allocate(KVCacheShape(0, 3, 2, 16, 64), torch.float32).pool.shape[0] == 0
+
+
+def test_more_memory_than_there_are_addresses_is_refused_with_the_bytes() -> None:
+    with pytest.raises(KernelError, match="cannot map 147573952589678510080 bytes|cannot map"):
+        load_ops("cpu").allocate(KVCacheShape(1 << 40, 3, 2, 16, 64), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head_size": 60}, "head_size is 60, must be a multiple of 8"),
+        ({"block_size": 0}, "block_size is 0, must be at least 1"),
+        ({"num_blocks": -1}, "num_blocks is -1"),
+    ],
+)
+def test_an_impossible_shape_is_refused(change: dict[str, int], message: str) -> None:
+    fields = {"num_blocks": 1, "num_layers": 1, "num_kv_heads": 1, "block_size": 16, "head_size": 64}
+    with pytest.raises(KernelInputError, match=message):
+        KVCacheShape(**{**fields, **change})
+
+
+def test_a_cache_must_fit_its_shape_and_hold_a_supported_type() -> None:
+    shape = KVCacheShape(2, 1, 1, 4, 8)
+    with pytest.raises(KernelInputError, match=r"must be \(2, 1, 2, 1, 4, 8\)"):
+        KVCache(shape, torch.zeros(3, 1, 2, 1, 4, 8))
+    with pytest.raises(KernelInputError, match="float16"):
+        KVCache(shape, torch.zeros(shape.dimensions, dtype=torch.float16))
+    with pytest.raises(KernelInputError, match="contiguous"):
+        KVCache(shape, torch.zeros(2, 1, 2, 1, 8, 4).transpose(-1, -2))
+
+
+def test_a_batch_must_be_int32_columns_of_one_length() -> None:
+    one = torch.ones(1, dtype=torch.int32)
+    with pytest.raises(KernelInputError, match="query_starts.*int64"):
+        AttentionBatch(torch.tensor([0, 1]), one, one.view(1, 1))
+    with pytest.raises(KernelInputError, match=r"block_tables.*\(2, 1\)"):
+        AttentionBatch(torch.tensor([0, 1], dtype=torch.int32), one, torch.zeros(2, 1, dtype=torch.int32))

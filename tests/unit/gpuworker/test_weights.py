@@ -1,0 +1,146 @@
+"""Files that cannot be served are refused by file, field and value."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from doubles.tiny_llama import random_llama, write_gguf
+from gpuworker.errors import ModelUnreadable
+from gpuworker.weights.gguf_file import GGUFFile
+from gpuworker.weights.loading import fingerprint, open_weights
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random_llama().save_pretrained(tmp_path / "folder")
+    return tmp_path / "folder"
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in {**values, **changes}.items() if value != "absent"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, r"config.json: field model_type is 'mamba'; supported: 'llama'"),
+        ({"hidden_act": "gelu"}, "field hidden_act is 'gelu'; supported: 'silu'"),
+        ({"attention_bias": True}, "field attention_bias is True; supported: False"),
+        ({"hidden_size": "absent"}, "field hidden_size is missing; a whole number of at least 1"),
+        ({"num_hidden_layers": 0}, "field num_hidden_layers is 0"),
+        ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),
+        ({"num_hidden_layers": 1}, "tensor model.layers.1.input_layernorm.weight belongs to no architecture"),
+        ({"vocab_size": 97}, r"tensor model.embed_tokens.weight has shape \(96, 64\), but \(97, 64\) was expected"),
+        ({"num_key_value_heads": 3}, "num_kv_heads is 3, but must divide num_heads, 4"),
+        ({"rms_norm_eps": -1}, "field rms_norm_eps is -1; a positive number"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "field rope_type is 'yarn'; supported: default"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "field factor is missing"),
+    ],
+)
+def test_a_configuration_that_is_not_supported_is_refused(folder, changes, message):
+    change_config(folder, **changes)
+    with pytest.raises(ModelUnreadable, match=message):
+        open_weights(folder)
+
+
+def test_the_configuration_of_transformers_4_is_read_too(folder):
+    new = open_weights(folder).config
+    change_config(folder, rope_parameters="absent", rope_theta=10000.0, rope_scaling=None, head_dim="absent")
+    assert open_weights(folder).config == new
+    change_config(folder, rope_scaling={"type": "linear", "factor": 2.0})
+    assert open_weights(folder).config.rope_divisors == (2.0,) * 8
+
+
+def test_old_rotary_buffers_are_skipped_and_biases_are_not(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}, path)
+    open_weights(folder)
+    save_file({**tensors, "model.layers.0.self_attn.q_proj.bias": torch.ones(64)}, path)
+    with pytest.raises(ModelUnreadable, match=r"tensor model.layers.0.self_attn.q_proj.bias belongs to no"):
+        open_weights(folder)
+
+
+def test_weights_of_whole_numbers_are_refused_when_they_are_read(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, "model.norm.weight": torch.ones(64, dtype=torch.int32)}, path)
+    with pytest.raises(ModelUnreadable, match=r"tensor model.norm.weight is torch.int32"):
+        open_weights(folder).tensor("model.norm.weight")
+
+
+def test_a_damaged_or_absent_folder_says_which_file(folder, tmp_path):
+    (folder / "model.safetensors").write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelUnreadable, match=r"model.safetensors: cannot be read"):
+        open_weights(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelUnreadable, match=r"neither model\.safetensors nor"):
+        open_weights(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ModelUnreadable, match=r"config.json: the file holds list"):
+        open_weights(folder)
+    with pytest.raises(ModelUnreadable, match="there is no such file or folder"):
+        open_weights(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"general.architecture": "mamba"}, "field general.architecture is 'mamba'; supported: llama"),
+        (
+            {"llama.attention.head_count": 5},
+            "num_kv_heads is 2, but must divide num_heads, 5|rope.dimension_count is 16",
+        ),
+        ({"llama.rope.dimension_count": 8}, "field llama.rope.dimension_count is 8; it must equal the head size, 16"),
+        ({"llama.block_count": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),
+        ({"llama.context_length": "long"}, "field llama.context_length is 'long'; a number"),
+        ({"llama.context_length": 0}, "field llama.context_length is 0; a whole number of at least 1"),
+        ({"llama.expert_count": 8}, "field llama.expert_count is 8"),
+        ({"llama.rope.scaling.type": "yarn"}, "field llama.rope.scaling.type is 'yarn'; supported: none, linear"),
+    ],
+)
+def test_a_gguf_file_that_is_not_supported_is_refused(tmp_path, monkeypatch, fields, message):
+    path = write_gguf(random_llama(), tmp_path / "tiny.gguf")
+    opened = GGUFFile(path)
+    opened.fields.update(fields)
+    monkeypatch.setattr("gpuworker.weights.gguf.GGUFFile", lambda _: opened)
+    with pytest.raises(ModelUnreadable, match=message):
+        open_weights(path)
+
+
+def test_a_linear_rotary_scaling_is_read_from_its_field(tmp_path):
+    fields = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    path = write_gguf(random_llama(), tmp_path / "tiny.gguf", fields=fields)
+    assert open_weights(path).config.rope_divisors == (4.0,) * 8
+
+
+def test_a_damaged_gguf_file_says_where(tmp_path):
+    path = write_gguf(random_llama(), tmp_path / "tiny.gguf")
+    whole = path.read_bytes()
+    for content, message in (
+        (b"", "cannot be opened"),
+        (b"GGML" + whole[4:], "the first bytes are b'GGML'"),
+        (b"GGUF" + struct.pack("<I", 9) + whole[8:], "version is 9"),
+        (whole[:30], "ends inside its header|goes past the end"),
+        (whole[:-4096], "ends at byte"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ModelUnreadable, match=message):
+            open_weights(path)
+
+
+def test_a_fingerprint_names_weights_and_type(tmp_path):
+    path = write_gguf(random_llama(), tmp_path / "tiny.gguf")
+    same = write_gguf(random_llama(), tmp_path / "same.gguf")
+    other = write_gguf(random_llama(initializer_range=0.3), tmp_path / "other.gguf")
+    name = fingerprint(open_weights(path), torch.float32)
+    assert len(name) == 32
+    assert name == fingerprint(open_weights(same), torch.float32)
+    assert name != fingerprint(open_weights(other), torch.float32)
+    assert name != fingerprint(open_weights(path), torch.bfloat16)
