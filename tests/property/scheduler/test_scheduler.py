@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from doubles.model import ModelDouble, expected_output
 from doubles.pool import PoolDouble
+from doubles.real_pool import RealPool
 from doubles.rig import Rig, make_shape
 from scheduler.core.request import FinishReason
 from scheduler.core.sequence import SequenceGroup
@@ -28,21 +29,28 @@ prompts = st.one_of(
     st.integers(1, 18).map(lambda n: [i % 5 for i in range(n)]),  # shared prefixes
 )
 jobs = st.builds(Job, prompts, st.integers(1, 14), st.integers(0, 25))
+moments = st.sets(st.integers(0, 60), max_size=4)
 aborted_jobs = st.builds(
     Job, prompts, st.integers(1, 14), st.integers(0, 25), st.none() | st.integers(0, 120).map(lambda n: n / 2)
 )
 
 
-def make_rig(num_blocks: int, budget: int, watermark: int) -> Rig:
-    return Rig(num_blocks, BLOCK_SIZE, budget=budget, max_seqs=min(budget, 6), watermark=watermark)
+pool_classes = st.sampled_from([PoolDouble, RealPool])
+PoolClass = type[PoolDouble] | type[RealPool]
+
+
+def make_rig(pool_class: PoolClass, num_blocks: int, budget: int, watermark: int) -> Rig:
+    rig = Rig(num_blocks, BLOCK_SIZE, budget=budget, max_seqs=min(budget, 6))
+    rig.pool = pool_class(num_blocks, BLOCK_SIZE, watermark)
+    return rig
 
 
 @quick
-@given(st.lists(jobs, min_size=1, max_size=9), st.integers(8, 24), st.integers(1, 24), st.integers(0, 2))
+@given(pool_classes, st.lists(jobs, min_size=1, max_size=9), st.integers(8, 24), st.integers(1, 24), st.integers(0, 2))
 def test_every_request_finishes_with_the_output_it_has_alone(
-    work: list[Job], num_blocks: int, budget: int, watermark: int
+    pool_class: PoolClass, work: list[Job], num_blocks: int, budget: int, watermark: int
 ) -> None:
-    rig = make_rig(num_blocks, budget, watermark)
+    rig = make_rig(pool_class, num_blocks, budget, watermark)
     groups: list[tuple[Job, SequenceGroup]] = []
     for now in range(1000):
         groups += [(job, rig.add(job.prompt, job.max_tokens)) for job in work if job.arrives_at == now]
@@ -55,9 +63,11 @@ def test_every_request_finishes_with_the_output_it_has_alone(
 
 
 @quick
-@given(st.lists(jobs, min_size=2, max_size=9), st.integers(8, 12))
-def test_nobody_gets_a_first_token_before_an_earlier_arrival(work: list[Job], num_blocks: int) -> None:
-    rig = make_rig(num_blocks, 8, 0)
+@given(pool_classes, st.lists(jobs, min_size=2, max_size=9), st.integers(8, 12))
+def test_nobody_gets_a_first_token_before_an_earlier_arrival(
+    pool_class: PoolClass, work: list[Job], num_blocks: int
+) -> None:
+    rig = make_rig(pool_class, num_blocks, 8, 0)
     groups = [rig.add(job.prompt, job.max_tokens) for job in work]
     started: list[int] = []
     while rig.step():
@@ -71,11 +81,16 @@ def test_nobody_gets_a_first_token_before_an_earlier_arrival(work: list[Job], nu
 
 
 @quick
-@given(st.lists(aborted_jobs, min_size=1, max_size=8), st.integers(8, 16), st.sets(st.integers(0, 60), max_size=4))
+@given(
+    pool_classes,
+    st.lists(aborted_jobs, min_size=1, max_size=8),
+    st.integers(8, 16),
+    st.sets(st.integers(0, 60), max_size=4),
+)
 def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchanged(
-    work: list[Job], num_blocks: int, losses: set[int]
+    pool_class: PoolClass, work: list[Job], num_blocks: int, losses: set[int]
 ) -> None:
-    rig = make_rig(num_blocks, 8, 1)
+    rig = make_rig(pool_class, num_blocks, 8, 1)
     groups: dict[int, SequenceGroup] = {}
 
     def meet_jobs(now: float) -> None:
@@ -90,7 +105,7 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
         plan = rig.scheduler.plan()
         meet_jobs(now)
         if now in losses:
-            rig.pool, rig.model = PoolDouble(num_blocks, BLOCK_SIZE, 1), ModelDouble(BLOCK_SIZE)
+            rig.pool, rig.model = pool_class(num_blocks, BLOCK_SIZE, 1), ModelDouble(BLOCK_SIZE)
             rig.scheduler.restart_memory(make_shape(num_blocks, BLOCK_SIZE, epoch=now + 2))
         elif plan is not None:
             rig.computed = rig.scheduler.apply(rig.pool.grant(plan))
