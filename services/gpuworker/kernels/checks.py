@@ -7,14 +7,15 @@ from gpuworker.kernels.ops import KernelInputError, KVCache
 
 def check_tokens(name: str, tensor: torch.Tensor, cache: KVCache, num_heads: int) -> None:
     """``tensor`` must be [num_tokens, num_heads, head_size] of the cache's dtype with contiguous rows."""
-    head_size = cache.shape.head_size
-    if tensor.dim() != 3 or tensor.shape[1] != num_heads or tensor.shape[2] != head_size:
+    head_size, pool_dtype = cache.shape.head_size, cache.pool.dtype
+    if tensor.shape[1:] != (num_heads, head_size):
         raise KernelInputError(
             f"{name} has shape {tuple(tensor.shape)}, must be [num_tokens, {num_heads}, {head_size}]"
         )
-    if tensor.dtype != cache.pool.dtype:
-        raise KernelInputError(f"{name} is {tensor.dtype}, the cache holds {cache.pool.dtype}")
-    if tensor.stride(2) != 1 or (num_heads > 1 and tensor.stride(1) != head_size):
+    if tensor.dtype != pool_dtype:
+        raise KernelInputError(f"{name} is {tensor.dtype}, the cache holds {pool_dtype}")
+    _, head_stride, element_stride = tensor.stride()
+    if element_stride != 1 or (num_heads > 1 and head_stride != head_size):
         raise KernelInputError(f"{name} has strides {tensor.stride()}, the heads of a token must be contiguous")
 
 

@@ -65,7 +65,7 @@ class CpuOps:
     ) -> torch.Tensor:
         """See ``KernelOps``."""
         check_query(query, cache, layer)
-        output = torch.empty(query.shape, dtype=query.dtype)
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
         params = PagedAttentionParams(
             self._struct_of(cache),
             query.data_ptr(),

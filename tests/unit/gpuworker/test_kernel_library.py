@@ -121,7 +121,7 @@ def test_a_pool_without_blocks_is_allowed() -> None:
 
 
 def test_more_memory_than_there_are_addresses_is_refused_with_the_bytes() -> None:
-    with pytest.raises(KernelError, match="cannot map 147573952589678510080 bytes|cannot map"):
+    with pytest.raises(KernelError, match=r"cannot map \d+ bytes"):
         load_ops("cpu").allocate(KVCacheShape(1 << 40, 3, 2, 16, 64), torch.float32)
 
 
@@ -151,7 +151,7 @@ def test_a_cache_must_fit_its_shape_and_hold_a_supported_type() -> None:
 
 def test_a_batch_must_be_int32_columns_of_one_length() -> None:
     one = torch.ones(1, dtype=torch.int32)
-    with pytest.raises(KernelInputError, match="query_starts.*int64"):
+    with pytest.raises(KernelInputError, match=r"query_starts.*int64"):
         AttentionBatch(torch.tensor([0, 1]), one, one.view(1, 1))
     with pytest.raises(KernelInputError, match=r"block_tables.*\(2, 1\)"):
         AttentionBatch(torch.tensor([0, 1], dtype=torch.int32), one, torch.zeros(2, 1, dtype=torch.int32))
