@@ -317,6 +317,7 @@ void store_output(SoftmaxState state, int num_rows, int head_size, int dtype, vo
 
 } // namespace
 
+extern const AttentionKernels OCTAVO_KERNELS; // or the constant would be this unit's own
 const AttentionKernels OCTAVO_KERNELS = {OCTAVO_ISA, load_query, attend, merge, store_output};
 
 } // namespace octavo

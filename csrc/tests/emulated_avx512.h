@@ -1,0 +1,152 @@
+// The AVX-512 intrinsics that simd_avx512.h uses, lane by lane after Intel's description of them, so that its logic is
+// tested on machines without AVX-512. Included before the kernel source; pretends that the set is there.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#undef __AVX512F__
+#define __AVX512F__ 1
+
+namespace emulated {
+namespace {
+
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+template <class Function> inline __m512 floats(Function f) {
+    __m512 x;
+    for (int i = 0; i < 16; ++i) x[i] = f(i);
+    return x;
+}
+
+template <class Function> inline __m512i ints(Function f) {
+    Ints x;
+    for (int i = 0; i < 16; ++i) x[i] = static_cast<int32_t>(f(i));
+    return (__m512i)x;
+}
+
+inline __m512 set1(float x) {
+    return floats([=](int) { return x; });
+}
+inline __m512i set1_int(int32_t x) {
+    return ints([=](int) { return x; });
+}
+inline __m512 add(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] + b[i]; });
+}
+inline __m512 subtract(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] - b[i]; });
+}
+inline __m512 multiply(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] * b[i]; });
+}
+inline __m512 fused(__m512 a, __m512 b, __m512 c) {
+    return floats([=](int i) { return __builtin_fmaf(a[i], b[i], c[i]); });
+}
+inline __m512 maximum(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] > b[i] ? a[i] : b[i]; });
+}
+inline __m512i add_ints(__m512i a, __m512i b) {
+    return ints([=](int i) { return ((Words)a)[i] + ((Words)b)[i]; });
+}
+inline __m512i shift_left(__m512i a, int n) {
+    return ints([=](int i) { return ((Words)a)[i] << n; });
+}
+inline __m512i shift_right(__m512i a, int n) {
+    return ints([=](int i) { return ((Words)a)[i] >> n; });
+}
+inline __m512i widen16(__m256i a) {
+    return ints([=](int i) { return ((Halves)a)[i]; });
+}
+inline __m256i truncate16(__m512i a) {
+    Halves x;
+    for (int i = 0; i < 16; ++i) x[i] = static_cast<uint16_t>(((Words)a)[i]);
+    return (__m256i)x;
+}
+inline __mmask16 compare(__m512 a, __m512 b, int predicate) {
+    unsigned mask = 0;
+    for (int i = 0; i < 16; ++i) {
+        const bool unordered = a[i] != a[i] || b[i] != b[i];
+        mask |= unsigned{predicate == _CMP_UNORD_Q ? unordered : !(a[i] < b[i])} << i;
+    }
+    return static_cast<__mmask16>(mask);
+}
+// b where the mask is set, else a
+inline __m512 blend(__mmask16 mask, __m512 a, __m512 b) {
+    return floats([=](int i) { return mask >> i & 1 ? b[i] : a[i]; });
+}
+inline __m512i blend_ints(__mmask16 mask, __m512i a, __m512i b) {
+    return ints([=](int i) { return mask >> i & 1 ? ((Ints)b)[i] : ((Ints)a)[i]; });
+}
+inline __m512 load(__mmask16 mask, const void *from) {
+    return floats([=](int i) { return mask >> i & 1 ? static_cast<const float *>(from)[i] : 0.0f; });
+}
+inline void store(void *to, __mmask16 mask, __m512 x) {
+    for (int i = 0; i < 16; ++i)
+        if (mask >> i & 1) static_cast<float *>(to)[i] = x[i];
+}
+inline __m256i load16(__mmask16 mask, const void *from) {
+    Halves x = {};
+    for (int i = 0; i < 16; ++i)
+        if (mask >> i & 1) __builtin_memcpy((char *)&x + 2 * i, static_cast<const char *>(from) + 2 * i, 2);
+    return (__m256i)x;
+}
+inline void store16(void *to, __mmask16 mask, __m256i x) {
+    for (int i = 0; i < 16; ++i)
+        if (mask >> i & 1) __builtin_memcpy(static_cast<char *>(to) + 2 * i, (const char *)&x + 2 * i, 2);
+}
+inline __m512 round_even(__m512 a) {
+    return floats([=](int i) { return __builtin_rintf(a[i]); });
+}
+inline __m512i to_ints(__m512 a) {
+    return ints([=](int i) { return a[i] == a[i] ? static_cast<int64_t>(__builtin_rintf(a[i])) : INT32_MIN; });
+}
+inline __m256 part8(__m512 a, int part) {
+    return _mm256_setr_ps(a[8 * part], a[8 * part + 1], a[8 * part + 2], a[8 * part + 3], a[8 * part + 4],
+                          a[8 * part + 5], a[8 * part + 6], a[8 * part + 7]);
+}
+inline float largest(__m512 a) {
+    float x = a[0];
+    for (int i = 1; i < 16; ++i) x = a[i] > x ? a[i] : x;
+    return x;
+}
+
+} // namespace
+} // namespace emulated
+
+#define _mm512_set1_ps emulated::set1
+#define _mm512_set1_epi32 emulated::set1_int
+#define _mm512_castsi512_ps(x) ((__m512)(x))
+#define _mm512_castps_si512(x) ((__m512i)(x))
+#define _mm512_add_ps emulated::add
+#define _mm512_sub_ps emulated::subtract
+#define _mm512_mul_ps emulated::multiply
+#define _mm512_fmadd_ps emulated::fused
+#define _mm512_max_ps emulated::maximum
+#define _mm512_add_epi32 emulated::add_ints
+#define _mm512_and_si512(a, b) ((a) & (b))
+#define _mm512_slli_epi32 emulated::shift_left
+#define _mm512_srli_epi32 emulated::shift_right
+#define _mm512_cvtepu16_epi32 emulated::widen16
+#define _mm512_cvtepi32_epi16 emulated::truncate16
+#undef _mm512_cmp_ps_mask
+#define _mm512_cmp_ps_mask emulated::compare
+#define _mm512_mask_blend_ps emulated::blend
+#define _mm512_mask_blend_epi32 emulated::blend_ints
+#define _mm512_maskz_mov_ps(mask, x) emulated::blend(mask, emulated::set1(0.0f), x)
+#define _mm512_loadu_ps(from) emulated::load(0xffff, from)
+#define _mm512_maskz_loadu_ps emulated::load
+#define _mm512_storeu_ps(to, x) emulated::store(to, 0xffff, x)
+#define _mm512_mask_storeu_ps emulated::store
+#define _mm256_maskz_loadu_epi16 emulated::load16
+#define _mm256_mask_storeu_epi16 emulated::store16
+#undef _mm512_roundscale_ps
+#define _mm512_roundscale_ps(x, mode) emulated::round_even(x)
+#define _mm512_cvtps_epi32 emulated::to_ints
+#define _mm512_castps512_ps256(x) emulated::part8(x, 0)
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps emulated::part8
+#define _mm512_reduce_max_ps emulated::largest
