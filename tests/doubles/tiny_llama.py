@@ -110,10 +110,10 @@ def write_gguf(
     return path
 
 
-def naive_logits(model: LlamaForCausalLM, token_ids: list[int]) -> torch.Tensor:
-    """Logits of every position [num_tokens, vocab_size], without a KV cache."""
+def naive_logits(model: LlamaForCausalLM, token_ids: list[int], num_last: int = 0) -> torch.Tensor:
+    """Logits of every position, or of the last ``num_last``: [num_rows, vocab_size]. Without a KV cache."""
     with torch.inference_mode():
-        return model(torch.tensor([token_ids]), use_cache=False).logits[0]
+        return model(torch.tensor([token_ids]), use_cache=False, logits_to_keep=num_last).logits[0]
 
 
 def _gguf_name(name: str) -> str:

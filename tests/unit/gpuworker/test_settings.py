@@ -1,0 +1,89 @@
+"""Settings are checked once; what is not given is derived from the model and the machine."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpuworker import assembly
+from gpuworker.assembly import choose_dtype, choose_max_model_len, choose_num_blocks
+from gpuworker.errors import SettingsInvalid
+from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, num_cores
+from gpuworker.settings import Dtype, Settings, parse_bytes
+
+
+def settings(**changes: object) -> Settings:
+    return Settings(**{"listen": "unix:/w.sock", "model": Path("m.gguf"), "worker_id": "w", **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1GiB", 2**30), ("512 MiB", 2**29), ("1.5kib", 1536), ("2GB", 2 * 10**9), ("4096", 4096), ("7B", 7)],
+)
+def test_sizes_are_read_with_their_unit(text, expected):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "many", "1 GiBit", "-1GiB", "1e9"])
+def test_a_size_that_makes_no_sense_is_refused(text):
+    with pytest.raises(SettingsInvalid, match=r"--kv-memory is .* expected a number and a unit"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"listen": ""}, "--listen is empty"),
+        ({"block_size": 0}, "--block-size is 0, but must be at least 1"),
+        ({"num_device_blocks": 0}, "--num-device-blocks is 0"),
+        ({"num_host_blocks": -1}, "--num-host-blocks is -1, but must be at least 0"),
+        ({"kv_memory_bytes": 0}, "--kv-memory is 0"),
+        ({"max_model_len": 0}, "--max-model-len is 0"),
+        ({"threads": 0}, "--threads is 0"),
+        ({"worker_id": ""}, "--worker-id is empty"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_flag_value_and_limit(changes, message):
+    with pytest.raises(SettingsInvalid, match=message):
+        settings(**changes)
+
+
+def test_the_pool_is_sized_by_number_then_budget_then_memory(monkeypatch):
+    monkeypatch.setattr(assembly, "available_memory_bytes", lambda: 4000)
+    assert choose_num_blocks(settings(num_device_blocks=7, kv_memory_bytes=1), block_bytes=100) == (7, 3)
+    assert choose_num_blocks(settings(kv_memory_bytes=1999), block_bytes=100) == (19, 9)
+    assert choose_num_blocks(settings(), block_bytes=100) == (10, 5)
+    assert choose_num_blocks(settings(num_host_blocks=0), block_bytes=100) == (10, 0)
+    monkeypatch.setattr(assembly, "available_memory_bytes", lambda: 2**40)
+    assert choose_num_blocks(settings(), block_bytes=2**20)[0] == 1024
+    with pytest.raises(SettingsInvalid, match="--kv-memory is 99 bytes, but one block takes 100"):
+        choose_num_blocks(settings(kv_memory_bytes=99), block_bytes=100)
+
+
+def test_the_longest_sequence_is_the_models_unless_a_shorter_one_is_asked_for():
+    assert choose_max_model_len(None, 128) == 128
+    assert choose_max_model_len(64, 128) == 64
+    with pytest.raises(SettingsInvalid, match="--max-model-len is 129, but the model has 128 positions"):
+        choose_max_model_len(129, 128)
+
+
+def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(monkeypatch):
+    for fast, expected in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(assembly, "has_fast_bfloat16", lambda fast=fast: fast)
+        assert choose_dtype(Dtype.AUTO) is expected
+    assert choose_dtype(Dtype.BFLOAT16) is torch.bfloat16
+    assert choose_dtype(Dtype.FLOAT32) is torch.float32
+
+
+def test_the_machine_is_read_from_its_files(tmp_path):
+    meminfo, cpuinfo = tmp_path / "meminfo", tmp_path / "cpuinfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
+    assert available_memory_bytes(meminfo, tmp_path) == 5000 * 1024
+    (tmp_path / "memory.current").write_text("1000000\n")
+    for limit, expected in (("max", 5000 * 1024), ("3000000", 2_000_000), ("500000", 0), ("999999999", 5000 * 1024)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        assert available_memory_bytes(meminfo, tmp_path) == expected
+    for flags, expected in (("fpu avx2", False), ("avx2 avx512_bf16", True), ("amx_bf16", True)):
+        cpuinfo.write_text(f"processor : 0\nflags\t\t: {flags}\n")
+        assert has_fast_bfloat16(cpuinfo) is expected
+    assert num_cores() >= 1
