@@ -232,6 +232,7 @@ class Step(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     SAMPLES_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    NUM_CHOICES_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     """a repeated id gets the stored answer"""
     epoch: _builtins.int
@@ -259,6 +260,12 @@ class Step(_message.Message):
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """All tokens to compute, sequences one after the other."""
 
+    @_builtins.property
+    def num_choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One entry per scheduled sequence: tokens to draw from its logits if it samples, for the choice indexes 0, 1, ….
+        Empty: one each, for the sequence's own choice index.
+        """
+
     def __init__(
         self,
         *,
@@ -271,10 +278,11 @@ class Step(_message.Message):
         positions: _abc.Iterable[_builtins.int] | None = ...,
         samples: _abc.Iterable[_builtins.bool] | None = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        num_choices: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch", "new_sequences", b"new_sequences", "num_tokens", b"num_tokens", "positions", b"positions", "samples", b"samples", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch", "new_sequences", b"new_sequences", "num_choices", b"num_choices", "num_tokens", b"num_tokens", "positions", b"positions", "samples", b"samples", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -288,14 +296,19 @@ class StepResult(_message.Message):
     SEQUENCE_IDS_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     compute_seconds: _builtins.float
     @_builtins.property
     def sequence_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One entry per sequence that sampled, in the order of the step."""
+        """One entry per choice of each sequence that sampled, in the order of the step."""
 
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of each token under the model's own distribution: no temperature, top_k or top_p"""
+
     def __init__(
         self,
         *,
@@ -303,10 +316,11 @@ class StepResult(_message.Message):
         sequence_ids: _abc.Iterable[_builtins.int] | None = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         compute_seconds: _builtins.float = ...,
+        logprobs: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "logprobs", b"logprobs", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -348,3 +362,54 @@ class StepFailure(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepFailure: _TypeAlias = StepFailure  # noqa: Y015
+
+@_typing.final
+class InspectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectRequest: _TypeAlias = InspectRequest  # noqa: Y015
+
+@_typing.final
+class WorkerView(_message.Message):
+    """Columns: num_blocks[i] ids of block_ids belong to sequence_ids[i]."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_STEP_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_IDS_FIELD_NUMBER: _builtins.int
+    NUM_BLOCKS_FIELD_NUMBER: _builtins.int
+    BLOCK_IDS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    last_step_id: _builtins.int
+    @_builtins.property
+    def sequence_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def num_blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def block_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        last_step_id: _builtins.int = ...,
+        sequence_ids: _abc.Iterable[_builtins.int] | None = ...,
+        num_blocks: _abc.Iterable[_builtins.int] | None = ...,
+        block_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_ids", b"block_ids", "epoch", b"epoch", "last_step_id", b"last_step_id", "num_blocks", b"num_blocks", "sequence_ids", b"sequence_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerView: _TypeAlias = WorkerView  # noqa: Y015

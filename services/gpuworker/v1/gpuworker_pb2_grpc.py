@@ -39,6 +39,11 @@ class GPUWorkerStub:
                 request_serializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerRequest.SerializeToString,
                 response_deserializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerResponse.FromString,
                 _registered_method=True)
+        self.Inspect = channel.unary_unary(
+                '/octavo.gpuworker.v1.GPUWorker/Inspect',
+                request_serializer=gpuworker_dot_v1_dot_gpuworker__pb2.InspectRequest.SerializeToString,
+                response_deserializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerView.FromString,
+                _registered_method=True)
 
 
 class GPUWorkerServicer:
@@ -51,6 +56,13 @@ class GPUWorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inspect(self, request, context):
+        """The worker's own view of its tables, for an audit; as of a step boundary.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GPUWorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +70,11 @@ def add_GPUWorkerServicer_to_server(servicer, server):
                     servicer.Run,
                     request_deserializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerRequest.FromString,
                     response_serializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerResponse.SerializeToString,
+            ),
+            'Inspect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inspect,
+                    request_deserializer=gpuworker_dot_v1_dot_gpuworker__pb2.InspectRequest.FromString,
+                    response_serializer=gpuworker_dot_v1_dot_gpuworker__pb2.WorkerView.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +104,33 @@ class GPUWorker:
             '/octavo.gpuworker.v1.GPUWorker/Run',
             gpuworker_dot_v1_dot_gpuworker__pb2.WorkerRequest.SerializeToString,
             gpuworker_dot_v1_dot_gpuworker__pb2.WorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inspect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.gpuworker.v1.GPUWorker/Inspect',
+            gpuworker_dot_v1_dot_gpuworker__pb2.InspectRequest.SerializeToString,
+            gpuworker_dot_v1_dot_gpuworker__pb2.WorkerView.FromString,
             options,
             channel_credentials,
             insecure,

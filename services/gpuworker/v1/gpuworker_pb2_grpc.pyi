@@ -36,12 +36,16 @@ class GPUWorkerStub:
     def __new__(cls, channel: _aio.Channel) -> GPUWorkerAsyncStub: ...
     Run: _grpc.StreamStreamMultiCallable[_gpuworker_pb2.WorkerRequest, _gpuworker_pb2.WorkerResponse]
     """The first message attaches; every later one is a step. Each message gets exactly one answer, in order."""
+    Inspect: _grpc.UnaryUnaryMultiCallable[_gpuworker_pb2.InspectRequest, _gpuworker_pb2.WorkerView]
+    """The worker's own view of its tables, for an audit; as of a step boundary."""
 
 @_typing.type_check_only
 class GPUWorkerAsyncStub(GPUWorkerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Run: _aio.StreamStreamMultiCallable[_gpuworker_pb2.WorkerRequest, _gpuworker_pb2.WorkerResponse]  # type: ignore[assignment]
     """The first message attaches; every later one is a step. Each message gets exactly one answer, in order."""
+    Inspect: _aio.UnaryUnaryMultiCallable[_gpuworker_pb2.InspectRequest, _gpuworker_pb2.WorkerView]  # type: ignore[assignment]
+    """The worker's own view of its tables, for an audit; as of a step boundary."""
 
 class GPUWorkerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -51,5 +55,13 @@ class GPUWorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_gpuworker_pb2.WorkerResponse], _abc.AsyncIterator[_gpuworker_pb2.WorkerResponse]]:
         """The first message attaches; every later one is a step. Each message gets exactly one answer, in order."""
+
+    @_abc_1.abstractmethod
+    def Inspect(
+        self,
+        request: _gpuworker_pb2.InspectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gpuworker_pb2.WorkerView, _abc.Awaitable[_gpuworker_pb2.WorkerView]]:
+        """The worker's own view of its tables, for an audit; as of a step boundary."""
 
 def add_GPUWorkerServicer_to_server(servicer: GPUWorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
