@@ -3,16 +3,27 @@
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuworker.core.state import Limits, StepState
-from gpuworker.core.steps import Step, StepFailure, StepResult
+from gpuworker.core.steps import SequenceId, Step, StepFailure, StepResult
+from gpuworker.core.tables import BlockTable
 from gpuworker.errors import LogitsNotFinite, StepRefused
 from gpuworker.executor import Executor
 
 logger = logging.getLogger(__name__)
 
 StepAnswer = StepResult | StepFailure
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """What a worker holds between two steps."""
+
+    epoch: int
+    last_step_id: int
+    tables: Mapping[SequenceId, BlockTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,10 @@ class Engine:
     def num_sequences(self) -> int:
         """Sequences that have a block table."""
         return self._state.num_sequences
+
+    def view(self) -> EngineView:
+        """A copy of what an audit compares; changes nothing."""
+        return EngineView(self._epoch, self.last_step_id, self._state.tables())
 
     def attach(self, *, forget_sequences: bool) -> None:
         """Greets a client. A new one has the sequences forgotten and may begin with any later step id."""

@@ -10,7 +10,7 @@ import grpc.aio
 from gpuworker.engine import Engine
 from gpuworker.v1 import gpuworker_pb2 as pb
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerServicer
-from gpuworker.wire import answer_to_wire, description_to_wire, step_from_wire
+from gpuworker.wire import answer_to_wire, description_to_wire, step_from_wire, view_to_wire
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ class Servicer(GPUWorkerServicer):
             attached = True
             answer = asyncio.get_running_loop().run_in_executor(self._compute, self._answer, request)
             await context.write(await asyncio.shield(answer))
+
+    async def Inspect(  # noqa: N802 - the name is the wire's
+        self, _request: pb.InspectRequest, _context: grpc.aio.ServicerContext[pb.InspectRequest, pb.WorkerView]
+    ) -> pb.WorkerView:
+        """Waits for the step in hand, and copies the tables before the next one."""
+        view = await asyncio.get_running_loop().run_in_executor(self._compute, self._engine.view)
+        return view_to_wire(view)
 
     async def _read(self, context: _Context) -> pb.WorkerRequest | None:
         """The next message; ``None`` at the end of the stream. Aborts it when draining begins."""

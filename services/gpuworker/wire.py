@@ -13,7 +13,7 @@ from gpuworker.core.steps import (
     StepFailure,
     StepResult,
 )
-from gpuworker.engine import Engine, StepAnswer
+from gpuworker.engine import Engine, EngineView, StepAnswer
 from gpuworker.v1 import gpuworker_pb2 as pb
 from kvmanager.v1 import kvmanager_pb2 as memory_pb
 
@@ -66,6 +66,17 @@ def description_to_wire(engine: Engine) -> pb.WorkerResponse:
             dtype=identity.dtype,
             kernel_backend=identity.kernel_backend,
         )
+    )
+
+
+def view_to_wire(view: EngineView) -> pb.WorkerView:
+    """The worker's tables as columns."""
+    return pb.WorkerView(
+        epoch=view.epoch,
+        last_step_id=view.last_step_id,
+        sequence_ids=view.tables.keys(),
+        num_blocks=[len(table) for table in view.tables.values()],
+        block_ids=[block_id for table in view.tables.values() for block_id in table],
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gpuworker.core.batch import Batch, lay_out
 from gpuworker.core.steps import SamplingParams, SequenceId, Step
-from gpuworker.core.tables import BlockTables, LengthsAfter, check_columns
+from gpuworker.core.tables import BlockTable, BlockTables, LengthsAfter, check_columns
 from gpuworker.errors import StepRefused
 
 
@@ -35,6 +35,10 @@ class StepState:
     def num_sequences(self) -> int:
         """Sequences that have a block table."""
         return len(self._tables)
+
+    def tables(self) -> dict[SequenceId, BlockTable]:
+        """A copy of all block tables."""
+        return self._tables.copy()
 
     def check(self, step: Step) -> None:
         """Raises ``StepRefused`` with the field, the value and the limit unless the step can be carried out."""

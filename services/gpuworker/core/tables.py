@@ -55,6 +55,10 @@ class BlockTables:
             tables.setdefault(sequence_id, array("i")).extend(changes.appended_block_ids[start : start + count])
             start += count
 
+    def copy(self) -> dict[SequenceId, BlockTable]:
+        """All tables as they are now, to look at."""
+        return {sequence_id: table[:] for sequence_id, table in self._tables.items()}
+
     def clear(self) -> None:
         """Forgets every sequence."""
         self._tables.clear()

@@ -86,6 +86,9 @@ class Client:
         yield GPUWorkerStub(self._channel).Run(requests(), timeout=60)
         leave.set()
 
+    def inspect(self) -> pb.WorkerView:
+        return GPUWorkerStub(self._channel).Inspect(pb.InspectRequest(), timeout=30)
+
     def close(self) -> None:
         self._channel.close()
 
@@ -203,6 +206,15 @@ def test_a_repeated_step_gets_the_stored_answer_even_on_another_stream(client):
     again = client.run(attach(), prefill(epoch, step_id))
     assert first[1] == first[2] == again[1]
     assert again[0].description.last_step_id == step_id
+
+
+def test_it_shows_its_tables_as_of_the_last_step(client):
+    epoch, step_id = epoch_of(client), next_id(client)
+    assert not client.inspect().sequence_ids
+    client.run(attach(), prefill(epoch, step_id))
+    view = client.inspect()
+    assert (view.epoch, view.last_step_id) == (epoch, step_id)
+    assert (list(view.sequence_ids), list(view.num_blocks), list(view.block_ids)) == ([1], [2], [9, 2])
 
 
 def test_a_refused_step_is_answered_and_the_stream_goes_on(client):

@@ -157,3 +157,13 @@ def test_epochs_fit_into_63_bits_and_are_never_zero():
     epochs = {Engine(IDENTITY, CountingExecutor()).epoch for _ in range(20)}
     assert len(epochs) == 20
     assert all(0 < epoch < 2**63 for epoch in epochs)
+
+
+def test_the_view_of_the_tables_is_a_copy_that_later_steps_do_not_change(engine):
+    engine.execute(first_step(engine))
+    view = engine.view()
+    assert (view.epoch, view.last_step_id) == (engine.epoch, 1)
+    assert {sequence_id: list(table) for sequence_id, table in view.tables.items()} == {1: [3], 2: [4]}
+    engine.attach(forget_sequences=True)
+    assert len(view.tables) == 2
+    assert not engine.view().tables
