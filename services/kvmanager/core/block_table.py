@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvmanager.core.device_tier import DeviceTier
 from kvmanager.core.plan import BlockId, PrefixHash, SequenceId
@@ -25,8 +25,7 @@ class BlockTable:
         self.num_promised_blocks = 0  # length that was promised at admission
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """What a table got: a copy of its shared last block, and ``num_added`` blocks at its end."""
 
     copied_from: BlockId | None
@@ -75,10 +74,16 @@ class DeviceTables:
             if num_slots <= table.num_writable_slots:
                 continue
             missing += self.num_blocks_for(num_slots) - len(table.blocks)
-            if table.num_slots % self.block_size and num_slots > table.num_slots:
+            if self._is_last_block_shared(table):
                 last = table.blocks[-1]
                 writers[last] = writers.get(last, 0) + 1
-        return missing + sum(min(count, self.tier.pool.counts[last] - 1) for last, count in writers.items())
+        for last, num_writers in writers.items():
+            missing += min(num_writers, self.tier.pool.counts[last] - 1)
+        return missing
+
+    def _is_last_block_shared(self, table: BlockTable) -> bool:
+        """Whether the next slot lies in a partly filled block that others refer to as well."""
+        return table.num_slots % self.block_size != 0 and self.tier.pool.counts[table.blocks[-1]] > 1
 
     # --- Commands ---
 
@@ -93,19 +98,21 @@ class DeviceTables:
 
     def grow(self, table: BlockTable, num_slots: int) -> Growth:
         """Gives a table its missing blocks; copies the last one if it is shared and about to be written."""
-        blocks, tier = table.blocks, self.tier
+        if num_slots <= table.num_slots:
+            return Growth(None, 0)
+        blocks, take = table.blocks, self.tier.take
         copied_from = None
-        if num_slots > table.num_slots and table.num_slots % self.block_size and tier.pool.counts[blocks[-1]] > 1:
+        if self._is_last_block_shared(table):
             copied_from = BlockId(blocks[-1])
-            blocks[-1] = tier.take()
-            tier.pool.counts[copied_from] -= 1
-        num_added = max(0, self.num_blocks_for(num_slots) - len(blocks))
-        if num_added:
-            self.num_promised_blocks -= min(num_added, max(0, table.num_promised_blocks - len(blocks)))
-            blocks.extend(tier.take() for _ in range(num_added))
-        if num_slots > table.num_slots:
-            table.num_slots = num_slots
-            table.num_writable_slots = len(blocks) * self.block_size
+            blocks[-1] = take()
+            self.tier.pool.counts[copied_from] -= 1
+        num_added = self.num_blocks_for(num_slots) - len(blocks)
+        if table.num_promised_blocks > len(blocks):
+            self.num_promised_blocks -= min(num_added, table.num_promised_blocks - len(blocks))
+        for _ in range(num_added):
+            blocks.append(take())
+        table.num_slots = num_slots
+        table.num_writable_slots = len(blocks) * self.block_size
         return Growth(copied_from, num_added)
 
     def fork(self, parent: BlockTable, child_id: SequenceId) -> None:

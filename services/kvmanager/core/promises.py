@@ -23,7 +23,7 @@ class PlanChecker:
         children = self._check_forks(plan.forks)
         released = self._check_released(plan.released, children)
         running = self._check_running(plan.running, children, released)
-        self._check_entering(plan.entering, running.union(children, released))
+        self._check_entering(plan.entering, children, running.union(released))
 
     def _check_sealed(self, sealed: SealedBlocks) -> None:
         columns = (sealed.sequence_ids, sealed.block_indexes, sealed.hashes)
@@ -36,19 +36,17 @@ class PlanChecker:
             if len(prefix_hash) != HASH_BYTES:
                 raise MalformedPlan(f"sealed.hashes: an entry has {len(prefix_hash)} bytes, not {HASH_BYTES}")
 
-    def _check_forks(self, forks: Collection[Fork]) -> dict[SequenceId, bool]:
-        """The children, and whether they are on the device."""
-        children: dict[SequenceId, bool] = {}
+    def _check_forks(self, forks: Collection[Fork]) -> dict[SequenceId, BlockTable]:
+        """The children, each with the table that it starts from."""
+        children: dict[SequenceId, BlockTable] = {}
         for fork in forks:
-            if fork.parent_id not in children:
-                self._known("forks", fork.parent_id)
             if fork.child_id in children or fork.child_id in self._device or fork.child_id in self._host.tables:
                 raise BrokenPromise(f"forks: child {fork.child_id} exists already")
-            children[fork.child_id] = children.get(fork.parent_id, fork.parent_id in self._device)
+            children[fork.child_id] = children.get(fork.parent_id) or self._known("forks", fork.parent_id)
         return children
 
     def _check_released(
-        self, released: Collection[SequenceId], children: dict[SequenceId, bool]
+        self, released: Collection[SequenceId], children: dict[SequenceId, BlockTable]
     ) -> Collection[SequenceId]:
         if not released:
             return ()
@@ -58,7 +56,7 @@ class PlanChecker:
         return _distinct("released", released)
 
     def _check_running(
-        self, running: RunningGroups, children: dict[SequenceId, bool], released: Collection[SequenceId]
+        self, running: RunningGroups, children: dict[SequenceId, BlockTable], released: Collection[SequenceId]
     ) -> set[SequenceId]:
         columns = (running.group_ids, running.num_sequences, running.preemptions)
         _same_length("running", "group_ids, num_sequences and preemptions", *columns)
@@ -66,12 +64,15 @@ class PlanChecker:
         _adds_up("running", running.num_sequences, running.sequence_ids)
         ids = _distinct("running", running.sequence_ids)
         for sequence_id in ids.difference(self._device.by_id):
-            if not children.get(sequence_id, False):
+            origin = children.get(sequence_id)
+            if origin is None or origin.sequence_id not in self._device:
                 raise BrokenPromise(f"running: sequence {sequence_id} has no table on the device")
         _disjoint("running", ids, released)
         return ids
 
-    def _check_entering(self, entering: EnteringGroups, others: Collection[SequenceId]) -> None:
+    def _check_entering(
+        self, entering: EnteringGroups, children: dict[SequenceId, BlockTable], others: Collection[SequenceId]
+    ) -> None:
         _same_length("entering", "group_ids and num_sequences", entering.group_ids, entering.num_sequences)
         columns = (entering.sequence_ids, entering.num_tokens, entering.prefix_hashes)
         _same_length("entering", "sequence_ids, num_tokens and prefix_hashes", *columns)
@@ -80,9 +81,10 @@ class PlanChecker:
         _adds_up("entering", entering.num_sequences, entering.sequence_ids)
         _disjoint("entering", _distinct("entering", entering.sequence_ids), others)
         for sequence_id, num_tokens, prefix_hashes in zip(*columns, strict=True):
-            if sequence_id in self._device:
+            known = children.get(sequence_id) or self._device.by_id.get(sequence_id)
+            if known is not None and known.sequence_id in self._device:
                 raise BrokenPromise(f"entering: sequence {sequence_id} is on the device already")
-            swapped = self._host.tables.get(sequence_id)
+            swapped = known or self._host.tables.get(sequence_id)
             num_present = 0 if swapped is None else swapped.num_slots
             if num_tokens <= num_present:
                 raise BrokenPromise(
@@ -129,4 +131,4 @@ def _distinct(field: str, sequence_ids: Collection[SequenceId]) -> set[SequenceI
 def _disjoint(field: str, sequence_ids: set[SequenceId], others: Collection[SequenceId]) -> None:
     common = sequence_ids.intersection(others)
     if common:
-        raise BrokenPromise(f"{field}: sequence {min(common)} is released, forked or running in the same plan")
+        raise BrokenPromise(f"{field}: sequence {min(common)} is released or running in the same plan")
