@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kvmanager.core.commands import Command
 from kvmanager.core.plan import Plan
 from kvmanager.core.pool_state import Opening, PoolStateSnapshot
 
@@ -82,7 +83,9 @@ class Codec(Protocol):
 
     def encode_opening(self, opening: Opening) -> bytes: ...
 
-    def decode_entry(self, content: bytes) -> Opening | Plan: ...
+    def encode_command(self, command: Command) -> bytes: ...
+
+    def decode_entry(self, content: bytes) -> Opening | Plan | Command: ...
 
     def encode_snapshot(self, snapshot: PoolStateSnapshot) -> bytes: ...
 

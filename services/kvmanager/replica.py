@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kvmanager.core.pool_state import Opening, PoolState
+from kvmanager.core.pool_state import PoolState
 from kvmanager.errors import BrokenPromise, JournalCorrupt, MalformedPlan
 from kvmanager.ports import Codec, Journal
 
@@ -53,10 +53,7 @@ class Replica:
             raise JournalCorrupt(f"journal entry {position} follows entry {self.position}")
         entry = self._codec.decode_entry(content)
         try:
-            if isinstance(entry, Opening):
-                self.state.open(entry)
-            else:
-                self.state.apply(entry)
+            self.state.replay(entry)
         except (BrokenPromise, MalformedPlan) as error:
             raise JournalCorrupt(f"journal entry {position} cannot be replayed: {error}") from error
         self.position = position

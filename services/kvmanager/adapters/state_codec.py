@@ -8,12 +8,16 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from google.protobuf.message import DecodeError
 
 from kvmanager.adapters import protobuf
 from kvmanager.core.block_pool import BlockPoolSnapshot
 from kvmanager.core.block_space import BlockSpaceSnapshot, TableSnapshot
+from kvmanager.core.commands import Command, PinPrefix, ResetPrefixCache, UnpinPrefix
+from kvmanager.core.history import COUNTER_NAMES, Counters
+from kvmanager.core.pins import Pin
 from kvmanager.core.plan import HASH_BYTES, BlockId, Grant, Plan, PoolShape, PrefixHash, SequenceId
 from kvmanager.core.pool_state import Opening, PoolStateSnapshot
 from kvmanager.errors import JournalCorrupt, MalformedPlan
@@ -21,7 +25,11 @@ from kvmanager.v1 import kvmanager_pb2 as pb
 
 _OPENING = b"O"
 _PLAN = b"P"
-_MAGIC = b"octavo-pool-1"
+_PIN = b"N"
+_UNPIN = b"U"
+_RESET = b"R"
+_MAGIC = b"octavo-pool-2"
+_NO_PARENT, _LOST = -1, -2
 _LENGTH = struct.Struct("<Q")
 _OPENING_HEAD = struct.Struct("<QIIII?")  # epoch, block size, device, host and watermark blocks, forget sequences
 
@@ -62,7 +70,14 @@ class StateCodec:
             opening.forget_sequences,
         )
 
-    def decode_entry(self, content: bytes) -> Opening | Plan:
+    def encode_command(self, command: Command) -> bytes:
+        if isinstance(command, PinPrefix):
+            return _PIN + _LENGTH.pack(command.expires_at_ms) + command.prefix_hash
+        if isinstance(command, UnpinPrefix):
+            return _UNPIN + command.prefix_hash
+        return _RESET
+
+    def decode_entry(self, content: bytes) -> Opening | Plan | Command:
         kind = content[:1]
         try:
             if kind == _PLAN:
@@ -70,6 +85,13 @@ class StateCodec:
             if kind == _OPENING:
                 epoch, *shape, forget = _OPENING_HEAD.unpack(content[1:])
                 return Opening(epoch, PoolShape(*shape), forget)
+            if kind == _PIN:
+                (expires_at_ms,) = _LENGTH.unpack_from(content, 1)
+                return PinPrefix(PrefixHash(content[1 + _LENGTH.size :]), expires_at_ms)
+            if kind == _UNPIN:
+                return UnpinPrefix(PrefixHash(content[1:]))
+            if kind == _RESET:
+                return ResetPrefixCache()
         except (DecodeError, MalformedPlan, struct.error) as error:
             raise JournalCorrupt(f"an entry of kind {kind!r} cannot be read: {error}") from error
         raise JournalCorrupt(f"an entry has the unknown kind {kind!r}")
@@ -91,6 +113,7 @@ def _sections(snapshot: PoolStateSnapshot) -> Iterator[bytes]:
     space, grant = snapshot.space, snapshot.last_grant
     yield _MAGIC
     yield _numbers("Q", [snapshot.epoch, space is not None, grant is not None])
+    yield _numbers("Q", [getattr(snapshot.counters, name) for name in COUNTER_NAMES])
     if grant is not None:
         yield protobuf.grant_message(grant).SerializeToString()
     if space is None:
@@ -119,6 +142,20 @@ def _sections(snapshot: PoolStateSnapshot) -> Iterator[bytes]:
         yield _numbers("I", [table.num_promised_blocks for table in tables])
         yield _numbers("I", [len(table.blocks) for table in tables])
         yield _numbers("I", [block for table in tables for block in table.blocks])
+    yield from _parent_sections(space)
+    yield _numbers("Q", [pin.expires_at_ms for pin in space.pins])
+    yield b"".join(pin.prefix_hash for pin in space.pins)
+    yield _numbers("I", [len(pin.blocks) for pin in space.pins])
+    yield _numbers("I", [block for pin in space.pins for block in pin.blocks])
+
+
+def _parent_sections(space: BlockSpaceSnapshot) -> Iterator[bytes]:
+    """The parent of each block with a hash: the block that holds it, or where none does, the hash itself."""
+    block_of = {known: block for block, known in enumerate(space.device_hashes) if known is not None}
+    parents = [space.device_parents[block] for block, known in enumerate(space.device_hashes) if known is not None]
+    lost = [parent for parent in parents if parent is not None and parent not in block_of]
+    yield _numbers("i", [_NO_PARENT if parent is None else block_of.get(parent, _LOST) for parent in parents])
+    yield b"".join(lost)
 
 
 def _numbers(typecode: str, values: Iterable[int]) -> bytes:
@@ -166,15 +203,17 @@ def _read(reader: _Reader) -> PoolStateSnapshot:
     if reader.section() != _MAGIC:
         raise ValueError("it does not begin as one")
     epoch, has_space, has_grant = reader.numbers("Q")
+    counters = Counters(*reader.numbers("Q"))
     grant = protobuf.grant_of(pb.Grant.FromString(bytes(reader.section()))) if has_grant else None
-    return PoolStateSnapshot(epoch, _read_space(reader) if has_space else None, grant)
+    return PoolStateSnapshot(epoch, _read_space(reader) if has_space else None, grant, counters)
 
 
 def _read_space(reader: _Reader) -> BlockSpaceSnapshot:
     *shape, last_step_id = reader.numbers("Q")
     device, host = _read_pool(reader), _read_pool(reader)
     hashes: list[PrefixHash | None] = [None] * len(device.counts)
-    for block_id, prefix_hash in zip(reader.numbers("I"), reader.hashes(), strict=True):
+    hashed = reader.numbers("I")
+    for block_id, prefix_hash in zip(hashed, reader.hashes(), strict=True):
         hashes[block_id] = prefix_hash
     host_blocks = [BlockId(block_id) for block_id in reader.numbers("I")]
     return BlockSpaceSnapshot(
@@ -186,7 +225,31 @@ def _read_space(reader: _Reader) -> BlockSpaceSnapshot:
         host_hashes=dict(zip(host_blocks, reader.hashes(), strict=True)),
         device_tables=_read_tables(reader),
         host_tables=_read_tables(reader),
+        device_parents=_read_parents(reader, hashed, hashes),
+        pins=_read_pins(reader),
     )
+
+
+def _read_parents(
+    reader: _Reader, hashed: Iterable[int], hashes: Sequence[PrefixHash | None]
+) -> list[PrefixHash | None]:
+    parents: list[PrefixHash | None] = [None] * len(hashes)
+    numbers, lost = reader.numbers("i"), iter(reader.hashes())
+    for block_id, parent in zip(hashed, numbers, strict=True):
+        if parent >= 0:
+            parents[block_id] = hashes[parent]
+        elif parent == _LOST:
+            parents[block_id] = next(lost)
+    return parents
+
+
+def _read_pins(reader: _Reader) -> list[Pin]:
+    expiries, hashes = reader.numbers("Q"), reader.hashes()
+    num_blocks, blocks = reader.numbers("I"), iter(reader.numbers("I"))
+    return [
+        Pin(prefix_hash, tuple(BlockId(block_id) for block_id in islice(blocks, count)), expires_at_ms)
+        for expires_at_ms, prefix_hash, count in zip(expiries, hashes, num_blocks, strict=True)
+    ]
 
 
 def _read_pool(reader: _Reader) -> BlockPoolSnapshot:

@@ -29,6 +29,8 @@ class Admitted:
     num_present_tokens: list[int] = field(default_factory=list)
     num_new_slots: list[int] = field(default_factory=list)
     refusal: str = ""
+    num_prompt_tokens: int = 0  # of the sequences that were not swapped
+    num_hit_tokens: int = 0
 
 
 class Admission:
@@ -139,6 +141,8 @@ class Admission:
             table = tables.get(candidate.sequence_id)
             if table is None:
                 table = BlockTable(candidate.sequence_id, candidate.hits, candidate.num_present_tokens)
+                admitted.num_prompt_tokens += candidate.num_tokens
+                admitted.num_hit_tokens += candidate.num_present_tokens
             self._device.add(table)
             self._device.promise(table, candidate.num_tokens)
             num_new_slots = min(candidate.num_tokens - candidate.num_present_tokens, budget)

@@ -13,10 +13,12 @@ from kvmanager.core.plan import GroupId, Preemption, RunningGroups
 
 @dataclass(slots=True)
 class Preempted:
-    """Groups that gave way, in that order, and how."""
+    """Groups that gave way, in that order, how, and why."""
 
     group_ids: list[GroupId] = field(default_factory=list)
     modes: list[Preemption] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    num_swaps_refused: int = 0
 
 
 @dataclass(slots=True)
@@ -81,11 +83,18 @@ class Arbitration:
         preempted: Preempted,
     ) -> None:
         wants = turn.wants(group)
-        while self._device.num_blocks_missing(wants) > self._device.tier.num_free:
+        while (missing := self._device.num_blocks_missing(wants)) > (num_free := self._device.tier.num_free):
             turn.num_kept -= 1
             victim = [table for table, _ in turn.wants(turn.num_kept)]
+            asked = running.preemptions[turn.num_kept]
+            done = self._preempt(victim, asked, step_id, changes)
+            reason = f"group {running.group_ids[group]} needs {missing} blocks and {num_free} are free"
+            if done is not asked:
+                reason += f"; dropped instead of swapped: {self._host.pool.num_free} host blocks are free"
+                preempted.num_swaps_refused += 1
             preempted.group_ids.append(running.group_ids[turn.num_kept])
-            preempted.modes.append(self._preempt(victim, running.preemptions[turn.num_kept], step_id, changes))
+            preempted.modes.append(done)
+            preempted.reasons.append(reason)
             if turn.num_kept == group:
                 return
         for table, total in wants:

@@ -1,7 +1,7 @@
 """Finds contradictions between tables, counts, the free queue and the prefix cache (STYLE, rule 12)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvmanager.core.block_pool import BlockPool
 from kvmanager.core.block_table import BlockTable, DeviceTables
@@ -12,17 +12,19 @@ from kvmanager.core.plan import BlockId
 def audit(device: DeviceTables, host: HostTier) -> list[str]:
     """All contradictions in words; empty if there are none. Changes nothing."""
     return [
-        *_pool_faults("device", device.tier.pool, list(device.by_id.values())),
-        *_pool_faults("host", host.pool, list(host.tables.values())),
+        *_pool_faults("device", device.tier.pool, list(device.by_id.values()), device.tier.pins.block_ids),
+        *_pool_faults("host", host.pool, list(host.tables.values()), ()),
         *(fault for table in device.by_id.values() for fault in _table_faults("device", table, device.block_size)),
         *(fault for table in host.tables.values() for fault in _table_faults("host", table, device.block_size)),
         *_cache_faults(device),
         *_promise_faults(device, host),
+        *_pin_faults(device),
     ]
 
 
-def _pool_faults(tier: str, pool: BlockPool, tables: list[BlockTable]) -> Iterator[str]:
+def _pool_faults(tier: str, pool: BlockPool, tables: list[BlockTable], pinned: Iterable[int]) -> Iterator[str]:
     references = Counter(block_id for table in tables for block_id in table.blocks)
+    references.update(pinned)
     for block_id, count in enumerate(pool.counts):
         if count != references[block_id]:
             yield f"{tier} block {block_id}: count {count}, but {references[block_id]} references"
@@ -72,3 +74,13 @@ def _promise_faults(device: DeviceTables, host: HostTier) -> Iterator[str]:
         goes_on_in_last = table.num_writable_slots > table.num_slots and table.num_slots % device.block_size
         if goes_on_in_last and device.tier.pool.counts[table.blocks[-1]] != 1:
             yield f"device sequence {table.sequence_id}: may write into a shared block"
+
+
+def _pin_faults(device: DeviceTables) -> Iterator[str]:
+    tier = device.tier
+    for pin in tier.pins.all():
+        if list(pin.blocks) != tier.cache.chain(pin.prefix_hash)[-len(pin.blocks) :]:
+            yield f"pin {pin.prefix_hash.hex()}: holds blocks {list(pin.blocks)}, which are not its chain"
+    referred = {block_id for table in device.by_id.values() for block_id in table.blocks}
+    if len(referred) != tier.num_used:
+        yield f"device: sequences refer to {len(referred)} blocks, {tier.num_used} counted"

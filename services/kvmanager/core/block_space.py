@@ -10,7 +10,9 @@ from kvmanager.core.block_pool import BlockPool, BlockPoolSnapshot
 from kvmanager.core.block_table import BlockTable, DeviceTables
 from kvmanager.core.changes import ChangeLog
 from kvmanager.core.device_tier import DeviceTier
+from kvmanager.core.history import StepTrace
 from kvmanager.core.host_tier import HostTier
+from kvmanager.core.pins import Pin
 from kvmanager.core.plan import (
     BlockId,
     Fork,
@@ -24,7 +26,7 @@ from kvmanager.core.plan import (
 )
 from kvmanager.core.prefix_cache import PrefixCache
 from kvmanager.core.promises import PlanChecker
-from kvmanager.errors import StaleStep
+from kvmanager.errors import BrokenPromise, StaleStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class BlockSpaceSnapshot:
     host_hashes: dict[BlockId, PrefixHash]
     device_tables: Sequence[TableSnapshot]
     host_tables: Sequence[TableSnapshot]
+    device_parents: Sequence[PrefixHash | None]  # by block id: the prefix before it
+    pins: Sequence[Pin]
 
 
 class BlockSpace:
@@ -58,11 +62,12 @@ class BlockSpace:
     nothing. Questions change nothing, eviction order included.
     """
 
-    __slots__ = ("_admission", "_arbitration", "_checker", "_device", "_host", "last_step_id", "shape")
+    __slots__ = ("_admission", "_arbitration", "_checker", "_device", "_host", "last_step_id", "last_trace", "shape")
 
     def __init__(self, shape: PoolShape, device: DeviceTables, host: HostTier, last_step_id: int) -> None:
         self.shape = shape
         self.last_step_id = last_step_id
+        self.last_trace = StepTrace()  # of the last applied plan; not part of the state
         self._device = device
         self._host = host
         self._checker = PlanChecker(device, host)
@@ -86,12 +91,23 @@ class BlockSpace:
         self._check_step_id(plan.step_id)
         self._checker.check(plan)
         changes = ChangeLog()
+        tier = self._device.tier
+        tier.evicted, num_taken, num_pins = [], tier.num_taken, tier.pins.num_pins
         self._seal(plan.sealed, changes)
         self._fork(plan.forks, changes)
         self._release(plan.released, plan.step_id, changes)
         preempted = self._arbitration.append(plan.running, plan.step_id, changes)
         admitted = self._enter(plan, preempted, changes)
         self.last_step_id = plan.step_id
+        self.last_trace = StepTrace(
+            num_allocated_blocks=tier.num_taken - num_taken,
+            evicted_block_ids=tier.evicted,
+            preempted_reasons=preempted.reasons,
+            num_swaps_refused=preempted.num_swaps_refused,
+            num_prompt_tokens=admitted.num_prompt_tokens,
+            num_hit_tokens=admitted.num_hit_tokens,
+            num_ended_pins=num_pins - tier.pins.num_pins,
+        )
         return Grant(
             step_id=plan.step_id,
             preempted_group_ids=preempted.group_ids,
@@ -116,6 +132,29 @@ class BlockSpace:
             self._device.release(table, self.last_step_id)
         for table in list(self._host.tables.values()):
             self._host.release(table, self.last_step_id)
+
+    def pin(self, prefix_hash: PrefixHash, expires_at_ms: int) -> None:
+        """Keeps a cached chain; raises ``BrokenPromise`` if the hash is not in the cache."""
+        tier = self._device.tier
+        if tier.cache.block_of(prefix_hash) is None:
+            raise BrokenPromise(f"pin: {prefix_hash.hex()} is not in the prefix cache")
+        self.unpin(prefix_hash)
+        tier.pin(Pin(prefix_hash, tuple(tier.cache.chain(prefix_hash)), expires_at_ms))
+
+    def unpin(self, prefix_hash: PrefixHash) -> None:
+        """Ends a pin, if there is one."""
+        if self._device.tier.pins.get(prefix_hash) is not None:
+            self._device.tier.unpin(prefix_hash, self.last_step_id)
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets every hash and ends every pin; raises ``BrokenPromise`` while there are sequences."""
+        if self.num_sequences:
+            raise BrokenPromise(f"reset: {self.num_sequences} sequences hold blocks")
+        self._device.tier.forget_all(self.last_step_id)
+
+    def _unpin_all(self, step_id: int) -> None:
+        for pin in self._device.tier.pins.all():
+            self._device.tier.unpin(pin.prefix_hash, step_id)
 
     def _check_step_id(self, step_id: int) -> None:
         if step_id != self.last_step_id + 1 and (self.last_step_id or step_id < 1):
@@ -157,7 +196,12 @@ class BlockSpace:
             return Admitted(
                 refusal=f"group {plan.entering.group_ids[0]} waits while {len(preempted.group_ids)} groups give way"
             )
-        return self._admission.enter(plan.entering, plan.step_id, changes)
+        admitted = self._admission.enter(plan.entering, plan.step_id, changes)
+        if admitted.refusal and not len(self._device) and self._device.tier.num_pinned:
+            # Nothing runs, so nothing will become free: pins must not keep the head of the queue out for ever.
+            self._unpin_all(plan.step_id)
+            admitted = self._admission.enter(plan.entering, plan.step_id, changes)
+        return admitted
 
     # --- Questions ---
 
@@ -202,6 +246,16 @@ class BlockSpace:
         """Contradictions in what the space knows, in words; empty if it is sound. O(pool size)."""
         return audit(self._device, self._host)
 
+    @property
+    def device(self) -> DeviceTables:
+        """The device's tables, blocks and cache, to look at."""
+        return self._device
+
+    @property
+    def host(self) -> HostTier:
+        """The host's tables and blocks, to look at."""
+        return self._host
+
     # --- Snapshots ---
 
     def snapshot(self) -> BlockSpaceSnapshot:
@@ -216,12 +270,15 @@ class BlockSpace:
             host_hashes=dict(self._host.hashes),
             device_tables=[_snapshot_of(table) for table in self._device.by_id.values()],
             host_tables=[_snapshot_of(table) for table in self._host.tables.values()],
+            device_parents=tier.cache.parents(),
+            pins=tier.pins.all(),
         )
 
     @classmethod
     def restore(cls, snapshot: BlockSpaceSnapshot) -> "BlockSpace":
         """The space that the snapshot was taken of."""
-        tier = DeviceTier(BlockPool.restore(snapshot.device), PrefixCache.restore(list(snapshot.device_hashes)))
+        cache = PrefixCache.restore(list(snapshot.device_hashes), list(snapshot.device_parents))
+        tier = DeviceTier(BlockPool.restore(snapshot.device), cache, snapshot.pins)
         device = DeviceTables(tier, snapshot.shape.block_size)
         for entry in snapshot.device_tables:
             table = _restored(entry)

@@ -126,7 +126,8 @@ class DeviceTables:
     def seal(self, table: BlockTable, index: int, prefix_hash: PrefixHash) -> BlockId | None:
         """Publishes a full block. Returns the block that takes its place if another one holds the same prefix."""
         own = BlockId(table.blocks[index])
-        known = self.tier.publish(own, prefix_hash)
+        parent = self.tier.cache.hash_of(BlockId(table.blocks[index - 1])) if index else None
+        known = self.tier.publish(own, prefix_hash, parent)
         if known == own:
             return None
         self.tier.share(known)

@@ -72,7 +72,8 @@ class HostTier:
                 if host_block in moved:
                     device.tier.share(moved[host_block])
                 else:
-                    moved[host_block] = self._fetch(BlockId(host_block), device.tier)
+                    before = table.blocks[len(back.blocks) - 1] if back.blocks else None
+                    moved[host_block] = self._fetch(BlockId(host_block), device.tier, before)
                 back.blocks.append(moved[host_block])
             returning.append(back)
         for table in tables:
@@ -106,9 +107,10 @@ class HostTier:
                     held[block_id] = known
         return held
 
-    def _fetch(self, host_block: BlockId, tier: DeviceTier) -> BlockId:
+    def _fetch(self, host_block: BlockId, tier: DeviceTier, before: int | None) -> BlockId:
+        """Takes a device block for a host block that stands behind ``before`` in its table."""
         device_block = tier.take()
         prefix_hash = self.hashes.get(host_block)
         if prefix_hash is not None:
-            tier.publish(device_block, prefix_hash)
+            tier.publish(device_block, prefix_hash, None if before is None else self.hashes.get(BlockId(before)))
         return device_block

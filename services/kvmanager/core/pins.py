@@ -36,6 +36,11 @@ class Pins:
         return len(self._num_pins)
 
     @property
+    def num_pins(self) -> int:
+        """Pinned prefixes."""
+        return len(self._by_hash)
+
+    @property
     def block_ids(self) -> Iterable[BlockId]:
         """Blocks that pins hold, each once."""
         return self._num_pins.keys()
