@@ -50,7 +50,7 @@ class Journal(Protocol):
         """
 
     async def save_snapshot(self, snapshot: StoredSnapshot) -> None:
-        """Replaces the snapshot and trims the entries that it makes needless. Raises ``LeaseLost``."""
+        """Writes a new snapshot and keeps the one before it with the entries since then. Raises ``LeaseLost``."""
 
     async def head(self) -> int:
         """Position of the last entry or of the snapshot, whichever is later; 0 if there is neither."""
@@ -60,6 +60,9 @@ class Journal(Protocol):
 
     async def snapshot(self) -> StoredSnapshot | None:
         """The last snapshot, if there is one."""
+
+    async def snapshot_before(self) -> StoredSnapshot | None:
+        """The snapshot before the last one, if there is one: the entries after it are still there."""
 
 
 class JournalStore(Protocol):

@@ -30,6 +30,9 @@ class Replica:
         while (head := await self._journal.head()) != self.position:
             if head < self.position:
                 self.state, self.position = PoolState(), 0
+            if self.position == 0 and await self._journal.snapshot() is not None:
+                # Entries that the snapshot comprises may still be there, and need not be replayed.
+                await self._load_snapshot(head)
                 continue
             entries = await self._journal.entries(self.position, _PAGE)
             if not entries or entries[0].position != self.position + 1:

@@ -1,7 +1,7 @@
 """Journals in Redis or Valkey: one stream, one snapshot and one lease per pool.
 
 Keys of a pool: ``octavo:<pool>:journal`` (stream; entry ``n`` has the id ``n-0``), ``:head`` (position of the last
-entry), ``:snapshot`` (hash), ``:owner`` (the lease: a token that expires), ``:fence`` (counts leases).
+entry), ``:snapshot`` and ``:snapshot-before`` (hashes), ``:owner`` (the lease: a token that expires), ``:fence`` (counts leases).
 ``octavo:pools`` is the set of all pool ids.
 """
 
@@ -80,6 +80,7 @@ class RedisJournal:
         prefix = f"octavo:{pool_id}:"
         self._owner, self._head, self._stream = prefix + "owner", prefix + "head", prefix + "journal"
         self._snapshot, self._fence = prefix + "snapshot", prefix + "fence"
+        self._snapshot_before = prefix + "snapshot-before"
         self._acquire = client.register_script(scripts.ACQUIRE)
         self._renew = client.register_script(scripts.RENEW)
         self._release = client.register_script(scripts.RELEASE)
@@ -120,7 +121,7 @@ class RedisJournal:
             raise JournalUnavailable(f"Redis did not take entry {position}: {error}") from error
 
     async def save_snapshot(self, snapshot: StoredSnapshot) -> None:
-        keys = [self._owner, self._head, self._stream, self._snapshot]
+        keys = [self._owner, self._head, self._stream, self._snapshot, self._snapshot_before]
         arguments: list[str | int | bytes] = [self._token, snapshot.position, snapshot.content]
         await _on_thread(lambda: self._save_snapshot(keys=keys, args=arguments))
 
@@ -139,8 +140,14 @@ class RedisJournal:
         return [Entry(int(entry_id.partition(b"-")[0]), fields[b"e"]) for entry_id, fields in found]
 
     async def snapshot(self) -> StoredSnapshot | None:
+        return await self._read_snapshot(self._snapshot)
+
+    async def snapshot_before(self) -> StoredSnapshot | None:
+        return await self._read_snapshot(self._snapshot_before)
+
+    async def _read_snapshot(self, key: str) -> StoredSnapshot | None:
         position, content = await _on_thread(
-            lambda: cast("list[bytes | None]", self._client.hmget(self._snapshot, "position", "content"))
+            lambda: cast("list[bytes | None]", self._client.hmget(key, "position", "content"))
         )
         return None if position is None or content is None else StoredSnapshot(int(position), content)
 

@@ -50,10 +50,17 @@ SAVE_SNAPSHOT = (
     + """
 local head = tonumber(redis.call('GET', KEYS[2]) or '0')
 local position = tonumber(ARGV[2])
+local before = tonumber(redis.call('HGET', KEYS[4], 'position') or '0')
+if before ~= 0 and before ~= position then
+  redis.call('RENAME', KEYS[4], KEYS[5])
+  redis.call('XTRIM', KEYS[3], 'MINID', string.format('%d-0', before + 1))
+end
 redis.call('HSET', KEYS[4], 'position', ARGV[2], 'content', ARGV[3])
-redis.call('XTRIM', KEYS[3], 'MINID', string.format('%d-0', position + 1))
 if head < position then redis.call('SET', KEYS[2], ARGV[2]) end
 return 'OK'
 """
 )
-"""KEYS: owner, head, journal, snapshot. ARGV: token, position, content."""
+"""KEYS: owner, head, journal, snapshot, the snapshot before it. ARGV: token, position, content.
+
+The entries since the snapshot before it stay, so that there is always something to step through.
+"""
