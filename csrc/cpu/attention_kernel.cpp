@@ -47,6 +47,9 @@ inline float exponential(float x) {
 
 template <class Element> struct Tile {
     const Element *keys[kTile];
+    // Keys of the tile after this one (of this one in the last). Each load of a row asks for the same row there: a burst
+    // of prefetches would exceed what a core can have in flight, and wait.
+    const Element *const *upcoming;
     int64_t values_from;
     int count; // positions in it
 };
@@ -58,15 +61,16 @@ struct alignas(64) Scores {
 
 // partial[r][j] = query row r · key j
 template <int R, class Element>
-void score(const float *query, int row_stride, const Element *const *keys, int num_keys, int head_size, Scores &out) {
+void score(const float *query, int row_stride, const Tile<Element> &tile, int num_keys, int head_size, Scores &out) {
     const int whole = head_size / kLanes * kLanes;
     for (int j = 0; j < num_keys; ++j) {
-        const Element *key = keys[j];
+        const Element *key = tile.keys[j];
         Floats16 sums[R];
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) sums[r] = broadcast(0.0f);
         for (int d = 0; d < whole; d += kLanes) {
             const Floats16 k = load(key + d);
+            __builtin_prefetch(tile.upcoming[j] + d);
 #pragma GCC unroll 4
             for (int r = 0; r < R; ++r) sums[r] = multiply_add(load(query + r * row_stride + d), k, sums[r]);
         }
@@ -91,6 +95,7 @@ inline void weigh_columns(const float (*weights)[kTile], const Tile<Element> &ti
         for (int c = 0; c < C; ++c) sums[r][c] = load(weighted + r * row_stride + column + c * kLanes);
     for (int j = first; j < end; ++j) {
         const Element *value = tile.keys[j] + tile.values_from + column;
+        __builtin_prefetch(tile.upcoming[j] + tile.values_from + column);
 #pragma GCC unroll 4
         for (int c = 0; c < C; ++c) {
             const Floats16 v = half ? load_half(value) : load(value + c * kLanes);
@@ -154,7 +159,7 @@ void reduce_rows(const QueryTile &query, const Tile<Element> &tile, int64_t tile
     const int stride = query.row_stride;
     int counts[R];
     for (int r = 0; r < R; ++r) counts[r] = visible(query, row + r, tile_begin, tile.count);
-    score<R>(query.rows + int64_t{row} * stride, stride, tile.keys, counts[R - 1], head_size, work);
+    score<R>(query.rows + int64_t{row} * stride, stride, tile, counts[R - 1], head_size, work);
     for (int r = 0; r < R; ++r) {
         for (int j = 0; j < counts[r]; j += 8) sum_rows(&work.partial[r][j], &work.scores[r][j]);
         soften(work.scores[r], counts[r], state, row + r, stride);
@@ -195,17 +200,10 @@ template <class Element> void find_keys(const PagedKV &kv, int64_t begin, int co
             ++index;
         }
     }
+    for (int j = count; j < kTile; ++j) tile.keys[j] = tile.keys[count - 1];
+    tile.upcoming = tile.keys;
     tile.values_from = kv.values_from;
     tile.count = count;
-}
-
-template <class Element> void prefetch(const Tile<Element> &tile, int head_size) {
-    constexpr int kLine = 64 / sizeof(Element);
-    for (int j = 0; j < tile.count; ++j)
-        for (int d = 0; d < head_size; d += kLine) {
-            __builtin_prefetch(tile.keys[j] + d);
-            __builtin_prefetch(tile.keys[j] + tile.values_from + d);
-        }
 }
 
 template <class From, class To> void convert_row(const From *from, int head_size, float factor, To *to) {
@@ -219,11 +217,13 @@ void widen(const Tile<bfloat16> &from, int head_size, float *scratch, Tile<float
     const int stride = padded(head_size);
     to.values_from = int64_t{kTile} * stride;
     to.count = from.count;
+    to.upcoming = to.keys;
     for (int j = 0; j < from.count; ++j) {
         convert_row(from.keys[j], head_size, 1.0f, scratch + j * stride);
         convert_row(from.keys[j] + from.values_from, head_size, 1.0f, scratch + to.values_from + j * stride);
         to.keys[j] = scratch + j * stride;
     }
+    for (int j = from.count; j < kTile; ++j) to.keys[j] = scratch;
 }
 
 void reduce(const QueryTile &query, const Tile<float> &tile, int64_t begin, int head_size, SoftmaxState state,
@@ -260,7 +260,7 @@ void attend_elements(const QueryTile &query, const PagedKV &kv, int64_t begin, i
         const int64_t next = begin + kTile;
         if (next < end) {
             find_keys(kv, next, tile_length(next, end), tiles[turn ^ 1]);
-            prefetch(tiles[turn ^ 1], kv.head_size);
+            tiles[turn].upcoming = tiles[turn ^ 1].keys;
         }
         reduce(query, tiles[turn], begin, kv.head_size, state, work, scratch);
     }
