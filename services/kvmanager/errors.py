@@ -5,6 +5,8 @@ KVManagerError
 │   ├── StaleStep           a step id that is not the next one
 │   └── PoolNotOpen         a plan before the pool was opened, or after another caller opened it
 ├── MalformedPlan           columns that do not fit together                  gRPC INVALID_ARGUMENT
+├── UnknownToPool           no such pool, or no such sequence in it           gRPC NOT_FOUND
+├── OutOfReach              a step that the journal does not reach           gRPC OUT_OF_RANGE
 ├── JournalUnavailable      Redis does not answer; nothing was acknowledged   gRPC UNAVAILABLE
 ├── PoolOwnedElsewhere      another kvmanager holds the lease of the pool     gRPC UNAVAILABLE
 ├── JournalCorrupt          what the journal holds cannot be replayed         gRPC DATA_LOSS
@@ -32,6 +34,14 @@ class PoolNotOpen(BrokenPromise):
 
 class MalformedPlan(KVManagerError):
     """The plan's columns do not fit together. Nothing was changed."""
+
+
+class UnknownToPool(KVManagerError):
+    """A question names a pool or a sequence that is not there."""
+
+
+class OutOfReach(KVManagerError):
+    """A question names a step that the journal has no more, or not yet."""
 
 
 class JournalUnavailable(KVManagerError):

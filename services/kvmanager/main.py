@@ -47,6 +47,9 @@ def kvmanager(  # noqa: PLR0913, PLR0917 - one parameter per setting
     snapshot_interval: Annotated[
         int, typer.Option(envvar="OCTAVO_SNAPSHOT_INTERVAL", help="Journal entries between two snapshots.")
     ] = 2000,
+    pin_budget: Annotated[
+        float, typer.Option(envvar="OCTAVO_PIN_BUDGET", help="Share of the device blocks that pins may hold.")
+    ] = 0.25,
     log_level: Annotated[str, typer.Option(envvar="OCTAVO_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Keeps the block tables, reference counts and prefix caches of the workers' KV memory."""
@@ -60,6 +63,7 @@ def kvmanager(  # noqa: PLR0913, PLR0917 - one parameter per setting
             standby=standby,
             lease_s=lease,
             journal=JournalPolicy(journal_patience, snapshot_interval),
+            pin_budget=pin_budget,
         )
     except SettingsRefused as error:
         raise typer.BadParameter(str(error)) from error

@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from kvmanager.core.commands import Command
 from kvmanager.core.plan import Grant, Plan
-from kvmanager.core.pool_state import Opening, PoolStateSnapshot
+from kvmanager.core.pool_state import Opening, PoolState, PoolStateSnapshot
 from kvmanager.errors import (
     JournalAhead,
     JournalBehind,
@@ -15,8 +17,12 @@ from kvmanager.errors import (
     PoolNotOpen,
     PoolOwnedElsewhere,
 )
+from kvmanager.past import Past
 from kvmanager.ports import Codec, Journal, StoredSnapshot
 from kvmanager.replica import Replica
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +62,7 @@ class Pool:
         self._policy = policy
         self._turn = asyncio.Lock()
         self._pending: bytes | None = None
-        self._last_snapshot = replica.position
+        self._last_snapshot = replica.snapshot_position
         self._snapshot_task: asyncio.Task[None] | None = None
         self._session = 0
         self.is_lost = False
@@ -68,7 +74,39 @@ class Pool:
         """The state and how much of the journal it comprises."""
         return self._replica
 
+    @property
+    def snapshot_position(self) -> int:
+        """Position of the last snapshot; a restart replays the entries after it."""
+        return self._last_snapshot
+
+    @property
+    def past(self) -> Past:
+        """The pool as it was."""
+        return Past(self._journal, self._codec)
+
+    async def ask(self, question: Callable[[Replica], T]) -> T:
+        """The answer to a question between two steps. It must be quick and change nothing.
+
+        Raises ``JournalUnavailable`` and ``PoolOwnedElsewhere`` like ``grant``: what is not journalled is not told.
+        """
+        async with self._turn:
+            await self._write_pending()
+            return question(self._replica)
+
     # --- Commands ---
+
+    async def administer(self, command: Command, refuse: Callable[[PoolState], R | None]) -> R | None:
+        """Carries a command out once it is journalled, unless ``refuse`` says why not.
+
+        Raises ``BrokenPromise`` and, as ``grant``, ``JournalUnavailable`` and ``PoolOwnedElsewhere``.
+        """
+        async with self._turn:
+            await self._write_pending()
+            refusal = refuse(self._replica.state)
+            if refusal is None:
+                self._replica.state.administer(command)
+                await self._record(self._codec.encode_command(command))
+            return refusal
 
     async def open(self, opening: Opening) -> tuple[int, PoolOpened]:
         """Opens the pool for a new caller and returns the session that its plans name; older sessions end."""

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -12,11 +13,13 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from kvmanager.errors import JournalUnavailable
+from kvmanager.inspection_servicer import InspectorServicer
+from kvmanager.inspector import Inspector
 from kvmanager.pools import Pools
 from kvmanager.ports import JournalStore
 from kvmanager.servicer import KVManagerServicer
 from kvmanager.settings import Settings
-from kvmanager.v1 import kvmanager_pb2, kvmanager_pb2_grpc
+from kvmanager.v1 import inspection_pb2_grpc, kvmanager_pb2, kvmanager_pb2_grpc
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +29,8 @@ _DRAIN_S = 1.0
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+# Audits and snapshots work on threads: a step that waits for the interpreter waits no longer than this.
+_SWITCH_EVERY_S = 0.0005
 _SERVICE = kvmanager_pb2.DESCRIPTOR.services_by_name["KVManager"].full_name
 
 
@@ -41,17 +46,20 @@ async def serve(settings: Settings, store: JournalStore, pools: Pools) -> None:
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
     await _report(health_servicer, ready=False)
     kvmanager_pb2_grpc.add_KVManagerServicer_to_server(KVManagerServicer(pools, watermark=settings.watermark), server)
+    inspector = Inspector(pools, settings.instance, pin_budget=settings.pin_budget)
+    inspection_pb2_grpc.add_InspectorServicer_to_server(InspectorServicer(inspector), server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     server.add_insecure_port(settings.listen)
     await server.start()
     _log.info("listening on %s as instance %r", settings.listen, settings.instance)
+    sys.setswitchinterval(_SWITCH_EVERY_S)
     # What lives now lives for ever: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    duties = [watch(store, health_servicer), pools.renew_leases(settings.lease_s / 3)]
+    duties = [watch(store, health_servicer), pools.renew_leases(settings.lease_s / 3), inspector.expire_pins()]
     if settings.standby:
         duties.append(pools.follow(_FOLLOW_EVERY_S))
     await _until(stop, duties)

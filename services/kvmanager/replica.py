@@ -13,13 +13,14 @@ _PAGE = 256
 class Replica:
     """State and position in the journal. ``catch_up`` brings both to the journal's end."""
 
-    __slots__ = ("_codec", "_journal", "position", "state")
+    __slots__ = ("_codec", "_journal", "position", "snapshot_position", "state")
 
     def __init__(self, journal: Journal, codec: Codec) -> None:
         self._journal = journal
         self._codec = codec
         self.state = PoolState()
         self.position = 0
+        self.snapshot_position = 0  # of the snapshot that was loaded
 
     async def catch_up(self) -> None:
         """Replays what the journal has beyond ``position``, from its snapshot if entries were trimmed.
@@ -49,7 +50,7 @@ class Replica:
                 f"the journal ends at {head}, but has no entry {self.position + 1} and no snapshot of it"
             )
         self.state = PoolState.restore(self._codec.decode_snapshot(snapshot.content))
-        self.position = snapshot.position
+        self.position = self.snapshot_position = snapshot.position
 
     def _replay(self, position: int, content: bytes) -> None:
         if position != self.position + 1:

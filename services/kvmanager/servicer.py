@@ -15,8 +15,10 @@ from kvmanager.errors import (
     JournalUnavailable,
     KVManagerError,
     MalformedPlan,
+    OutOfReach,
     PoolNotOpen,
     PoolOwnedElsewhere,
+    UnknownToPool,
 )
 from kvmanager.pool import Pool
 from kvmanager.pools import Pools
@@ -26,6 +28,8 @@ from kvmanager.v1 import kvmanager_pb2_grpc
 _STATUS: dict[type[KVManagerError], grpc.StatusCode] = {
     BrokenPromise: grpc.StatusCode.FAILED_PRECONDITION,
     MalformedPlan: grpc.StatusCode.INVALID_ARGUMENT,
+    UnknownToPool: grpc.StatusCode.NOT_FOUND,
+    OutOfReach: grpc.StatusCode.OUT_OF_RANGE,
     JournalUnavailable: grpc.StatusCode.UNAVAILABLE,
     PoolOwnedElsewhere: grpc.StatusCode.UNAVAILABLE,
     JournalCorrupt: grpc.StatusCode.DATA_LOSS,
@@ -48,7 +52,7 @@ class KVManagerServicer(kvmanager_pb2_grpc.KVManagerServicer):
             async for request in request_iterator:
                 yield await caller.answer(request)
         except KVManagerError as error:
-            await _end(context, error)
+            await end_call(context, error)
 
 
 class _Caller:
@@ -80,7 +84,8 @@ class _Caller:
         return pb.PoolResponse(grant=protobuf.grant_message(grant))
 
 
-async def _end(context: aio.ServicerContext[object, object], error: KVManagerError) -> NoReturn:
+async def end_call(context: aio.ServicerContext[object, object], error: KVManagerError) -> NoReturn:
+    """Ends a call with the status of an error."""
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             await context.abort(status, str(error))

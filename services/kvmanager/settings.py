@@ -14,7 +14,7 @@ class SettingsRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``watermark`` is a share of the device blocks. ``instance`` names this process to the lease."""
+    """``watermark`` and ``pin_budget`` are shares of the device blocks; ``instance`` names the process to the lease."""
 
     listen: str
     redis: str
@@ -24,10 +24,13 @@ class Settings:
     standby: bool = False
     lease_s: float = 3.0
     journal: JournalPolicy = field(default_factory=JournalPolicy)
+    pin_budget: float = 0.25
 
     def __post_init__(self) -> None:
         if not 0 <= self.watermark < 1:
             raise SettingsRefused(f"watermark: {self.watermark} must be at least 0 and below 1")
+        if not 0 <= self.pin_budget < 1:
+            raise SettingsRefused(f"pin budget: {self.pin_budget} must be at least 0 and below 1")
         if urlsplit(self.redis).scheme not in _REDIS_SCHEMES:
             raise SettingsRefused(f"redis: {self.redis!r} must be a URL of the kind {', '.join(_REDIS_SCHEMES)}")
         if not self.listen:

@@ -25,7 +25,7 @@ from kvmanager.pool import PoolOpened
 from kvmanager.v1 import kvmanager_pb2 as pb
 
 _PREEMPTION = {pb.PREEMPTION_RECOMPUTE: Preemption.RECOMPUTE, pb.PREEMPTION_SWAP: Preemption.SWAP}
-_PREEMPTION_NUMBER = {preemption: number for number, preemption in _PREEMPTION.items()}
+PREEMPTION_NUMBER = {preemption: number for number, preemption in _PREEMPTION.items()}
 
 
 # --- Requests ---
@@ -127,7 +127,7 @@ def grant_message(grant: Grant) -> pb.Grant:
     return pb.Grant(
         step_id=grant.step_id,
         preempted_group_ids=grant.preempted_group_ids,
-        preempted_modes=[_PREEMPTION_NUMBER[mode] for mode in grant.preempted_modes],
+        preempted_modes=[PREEMPTION_NUMBER[mode] for mode in grant.preempted_modes],
         admitted_group_ids=grant.admitted_group_ids,
         admitted_sequence_ids=grant.admitted_sequence_ids,
         num_present_tokens=grant.num_present_tokens,

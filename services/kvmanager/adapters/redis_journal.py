@@ -1,7 +1,8 @@
 """Journals in Redis or Valkey: one stream, one snapshot and one lease per pool.
 
 Keys of a pool: ``octavo:<pool>:journal`` (stream; entry ``n`` has the id ``n-0``), ``:head`` (position of the last
-entry), ``:snapshot`` and ``:snapshot-before`` (hashes), ``:owner`` (the lease: a token that expires), ``:fence`` (counts leases).
+entry), ``:snapshot`` and ``:snapshot-before`` (hashes), ``:owner`` (the lease: a token that expires),
+``:fence`` (counts leases).
 ``octavo:pools`` is the set of all pool ids.
 """
 

@@ -67,9 +67,7 @@ def _column_differences(what: str, name: str, ours: Sequence[object], theirs: Se
         yield f"{what}s: {name} differs in {len(unequal) - MAX_NAMED} more"
 
 
-def _table_differences(
-    tier: str, ours: Sequence[TableSnapshot], theirs: Sequence[TableSnapshot]
-) -> Iterator[str]:
+def _table_differences(tier: str, ours: Sequence[TableSnapshot], theirs: Sequence[TableSnapshot]) -> Iterator[str]:
     known, other = _by_id(ours), _by_id(theirs)
     unequal = [sequence_id for sequence_id in {**known, **other} if known.get(sequence_id) != other.get(sequence_id)]
     for sequence_id in unequal[:MAX_NAMED]:

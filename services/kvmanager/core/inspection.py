@@ -154,9 +154,7 @@ def blocks_page(space: BlockSpace, query: BlockQuery) -> BlockPage:
             break
         rows.append(view.row(block_id))
     is_held = any(row.num_references for row in rows)
-    return BlockPage(
-        rows, next_block_id, view.copies() if is_held else (), space.shape.block_size, space.last_step_id
-    )
+    return BlockPage(rows, next_block_id, view.copies() if is_held else (), space.shape.block_size, space.last_step_id)
 
 
 def _acceptor(view: TierView, state: BlockState | None) -> Callable[[BlockId], bool]:

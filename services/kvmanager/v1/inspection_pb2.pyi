@@ -728,6 +728,7 @@ class StepRecord(_message.Message):
     COPIES_FIELD_NUMBER: _builtins.int
     EVICTED_BLOCK_IDS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    NUM_ENDED_PINS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     num_running_groups: _builtins.int
     num_new_slots: _builtins.int
@@ -735,6 +736,8 @@ class StepRecord(_message.Message):
     num_released_sequences: _builtins.int
     refusal: _builtins.str
     """why the head of the entering list stayed out"""
+    num_ended_pins: _builtins.int
+    """because the head of the entering list could never have entered beside them"""
     @_builtins.property
     def admitted_group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -775,10 +778,11 @@ class StepRecord(_message.Message):
         copies: _abc.Iterable[_builtins.int] | None = ...,
         evicted_block_ids: _abc.Iterable[_builtins.int] | None = ...,
         usage: _kvmanager_pb2.PoolUsage | None = ...,
+        num_ended_pins: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_group_ids", b"admitted_group_ids", "copies", b"copies", "evicted_block_ids", b"evicted_block_ids", "num_allocated_blocks", b"num_allocated_blocks", "num_new_slots", b"num_new_slots", "num_released_sequences", b"num_released_sequences", "num_running_groups", b"num_running_groups", "preempted_group_ids", b"preempted_group_ids", "preempted_modes", b"preempted_modes", "preempted_reasons", b"preempted_reasons", "refusal", b"refusal", "step_id", b"step_id", "swap_ins", b"swap_ins", "swap_outs", b"swap_outs", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_group_ids", b"admitted_group_ids", "copies", b"copies", "evicted_block_ids", b"evicted_block_ids", "num_allocated_blocks", b"num_allocated_blocks", "num_ended_pins", b"num_ended_pins", "num_new_slots", b"num_new_slots", "num_released_sequences", b"num_released_sequences", "num_running_groups", b"num_running_groups", "preempted_group_ids", b"preempted_group_ids", "preempted_modes", b"preempted_modes", "preempted_reasons", b"preempted_reasons", "refusal", b"refusal", "step_id", b"step_id", "swap_ins", b"swap_ins", "swap_outs", b"swap_outs", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
