@@ -47,8 +47,8 @@ inline float exponential(float x) {
 
 template <class Element> struct Tile {
     const Element *keys[kTile];
-    // Keys of the tile after this one (of this one in the last). Each load of a row asks for the same row there: a burst
-    // of prefetches would exceed what a core can have in flight, and wait.
+    // Keys of the tile after this one (of this one in the last). Each load of a row asks for the same row there: a
+    // burst of prefetches would exceed what a core can have in flight, and wait.
     const Element *const *upcoming;
     int64_t values_from;
     int count; // positions in it
