@@ -110,9 +110,9 @@ class Driver:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _two_threads() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # two would spin for each other where the cores are shared
     yield
     torch.set_num_threads(before)
 
@@ -135,7 +135,7 @@ def reference(source) -> LlamaForCausalLM:
 
 def test_greedy_tokens_of_20_prompts_in_one_batch_are_those_of_transformers(model_path, prompts, reference):
     settings = Settings(
-        listen="unused", model=model_path, worker_id="w", num_device_blocks=300, dtype=Dtype.FLOAT32, threads=2
+        listen="unused", model=model_path, worker_id="w", num_device_blocks=300, dtype=Dtype.FLOAT32, threads=1
     )
     sequences = [Sequence(index + 1, list(prompt), len(prompt)) for index, prompt in enumerate(prompts)]
     assert len(sequences) == 20
@@ -152,7 +152,7 @@ def test_bfloat16_logits_differ_from_float32_by_less_than_one_percent(source, pr
     prompts = prompts[:8]  # a CPU that does not multiply bfloat16 itself takes long
     exact = torch.cat([naive_logits(reference, prompt) for prompt in prompts])
     rounded = logits_of_every_row(source, prompts, torch.bfloat16).float()
-    error = (rounded - exact).norm() / exact.norm()
+    error = ((rounded - exact).norm() / exact.norm()).item()
     assert error < 0.01
 
 
