@@ -157,9 +157,7 @@ def test_hits_of_a_group_are_not_evicted_by_its_other_sequences():
 def test_a_shared_prefix_counts_once_for_a_group(rig):
     rig.prompt(1, 12, ABC)
     rig.step(released=[1])
-    grant = rig.step(
-        entering=[Entering(2, dict.fromkeys(range(5), 13), dict.fromkeys(range(5), ABC))]
-    )
+    grant = rig.step(entering=[Entering(2, dict.fromkeys(range(5), 13), dict.fromkeys(range(5), ABC))])
     assert grant.num_present_tokens == [12] * 5
     assert rig.num_used == 8
 
