@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import httpx
 
@@ -10,9 +11,25 @@ from octavo.errors import CompletionFailed
 TIMEOUT_S = 120.0
 
 
-def stream_completion(base_url: str, prompt: str, max_tokens: int, temperature: float = 0.0) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What to complete, and how far."""
+
+    text: str
+    max_tokens: int
+    temperature: float = 0.0
+    stop: str | None = None
+
+
+def stream_completion(base_url: str, prompt: Prompt) -> Iterator[str]:
     """Pieces of the text that the API at ``base_url`` completes ``prompt`` with; raises ``CompletionFailed``."""
-    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": temperature, "stream": True}
+    body = {
+        "prompt": prompt.text,
+        "max_tokens": prompt.max_tokens,
+        "temperature": prompt.temperature,
+        "stop": prompt.stop,
+        "stream": True,
+    }
     try:
         with (
             httpx.Client(base_url=base_url, timeout=TIMEOUT_S, trust_env=False) as client,

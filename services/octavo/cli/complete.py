@@ -8,17 +8,17 @@ from rich.markup import escape
 
 from octavo.cli import options
 from octavo.cli.terminal import errors_shown, out
-from octavo.completion import stream_completion
+from octavo.completion import Prompt, stream_completion
 from octavo.data_folder import DataFolder
 
-EXAMPLE_TOKENS = 32
+DEFAULT_TOKENS = 32
 
 
-def show_completion(base_url: str, prompt: str, max_tokens: int = EXAMPLE_TOKENS, temperature: float = 0.0) -> None:
+def show_completion(base_url: str, prompt: Prompt) -> None:
     """Print ``prompt`` and, as it arrives, how the API at ``base_url`` goes on with it."""
     started_s = time.monotonic()
-    out.print(f"\n[bold]{escape(prompt)}[/]", end="", soft_wrap=True)
-    for piece in stream_completion(base_url, prompt, max_tokens, temperature):
+    out.print(f"\n[bold]{escape(prompt.text)}[/]", end="", soft_wrap=True)
+    for piece in stream_completion(base_url, prompt):
         out.print(piece, end="", markup=False, soft_wrap=True)
     out.print(f"\n\n[dim]completed in {time.monotonic() - started_s:.1f} s[/]")
 
@@ -36,12 +36,13 @@ def complete(
     ] = None,
     max_tokens: Annotated[
         int, typer.Option(callback=options.within(1), help="Tokens to complete, at most.")
-    ] = EXAMPLE_TOKENS,
+    ] = DEFAULT_TOKENS,
     temperature: Annotated[
         float, typer.Option(callback=options.within(0), help="0 takes the likeliest token each time.")
     ] = 0.0,
+    stop: Annotated[str | None, typer.Option(help="Text before which the answer ends.", show_default=False)] = None,
 ) -> None:
     """Complete a prompt and show the answer as it arrives."""
     with errors_shown():
         address = url or DataFolder(data_dir).read_state().base_url
-        show_completion(address, prompt, max_tokens, temperature)
+        show_completion(address, Prompt(prompt, max_tokens, temperature, stop))

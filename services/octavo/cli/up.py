@@ -13,6 +13,7 @@ from octavo import catalog
 from octavo.cli import options
 from octavo.cli.complete import show_completion
 from octavo.cli.terminal import err, errors_shown, out
+from octavo.completion import Prompt
 from octavo.concurrency import together
 from octavo.data_folder import DataFolder
 from octavo.progress import Stages
@@ -20,9 +21,14 @@ from octavo.services import local_cluster
 from octavo.settings import ClusterSettings, Dtype, Kernels, claim_port
 from octavo.supervisor import Supervisor
 
+EXAMPLE_TOKENS = 32
+
 Example = Annotated[
     str | None,
-    typer.Option(help="Complete this prompt once when the cluster is ready, and show the answer.", show_default=False),
+    typer.Option(
+        help="Complete this prompt to the end of its line when the cluster is ready, and show the answer.",
+        show_default=False,
+    ),
 ]
 
 
@@ -86,7 +92,7 @@ async def _serve(supervisor: Supervisor, stages: Stages, example: str | None) ->
 
 async def _complete(base_url: str, example: str | None) -> None:
     if example is not None:
-        await asyncio.to_thread(show_completion, base_url, example)
+        await asyncio.to_thread(show_completion, base_url, Prompt(example, EXAMPLE_TOKENS, stop="\n"))
 
 
 async def _until_asked_to_end(supervisor: Supervisor, serving: Coroutine[None, None, None]) -> None:
@@ -115,7 +121,7 @@ def _greet(supervisor: Supervisor, taken_s: float) -> None:
     out.print(f"\n[bold green]Octavo is ready[/] after {taken_s:.1f} s: [bold]{address}/v1[/]\n")
     out.print(
         f"  curl {address}/v1/completions -H 'Content-Type: application/json' \\\n"
-        '    -d \'{"prompt": "The capital of France is", "max_tokens": 16, "temperature": 0}\'\n',
+        '    -d \'{"prompt": "The capital of France is", "max_tokens": 16, "temperature": 0, "stop": "\\n"}\'\n',
         soft_wrap=True,
         markup=False,
     )

@@ -140,9 +140,10 @@ def test_a_probe_says_ready_not_ready_or_nobody_there_by_its_exit_code(api):
 
 def test_a_completion_is_shown_behind_its_prompt(running, api):
     api.answer = (200, "text/event-stream", events(" Paris", ".", " [x]"))
-    result = octavo("complete", "The capital [of France] is", "--data-dir", running, "--max-tokens", "5")
+    result = octavo("complete", "The capital [of France] is", "--data-dir", running, "--max-tokens", "5", "--stop", ";")
     assert "The capital [of France] is Paris. [x]" in result.output
     assert (api.asked["max_tokens"], api.asked["stream"], api.asked["temperature"]) == (5, True, 0.0)
+    assert api.asked["stop"] == ";"
 
 
 def test_the_apis_own_message_is_shown_when_it_refuses(api):
