@@ -76,9 +76,13 @@ class Engine:
         return EngineView(self._epoch, self.last_step_id, self._state.tables())
 
     def attach(self, *, forget_sequences: bool) -> None:
-        """Greets a client. A new one has the sequences forgotten and may begin with any later step id."""
+        """Greets a client. A new one has the sequences and the last step forgotten and may begin with any step id.
+
+        Its pool may have lost the end of its journal, and then counts on from an earlier step.
+        """
         if forget_sequences:
             self._state.forget()
+            self._last_answer = None
             self._any_next_step = True
 
     def execute(self, step: Step) -> StepAnswer:
@@ -114,13 +118,14 @@ class Engine:
         self._executor.move(step.changes)
         sequence_ids = tuple(entry.sequence_id for entry in batch.samples)
         try:
-            token_ids = tuple(self._executor.compute(batch))
+            drawn = self._executor.compute(batch)
         except LogitsNotFinite as fault:
-            failed = tuple(sequence_ids[row] for row in fault.row_indexes)
+            failed = tuple(dict.fromkeys(sequence_ids[index] for index in fault.row_indexes))
             message = f"step {step.step_id}: the logits of sequences {list(failed)} are not finite"
             logger.warning("%s", message)
             return StepFailure(step.step_id, message, failed_sequence_ids=failed)
-        return StepResult(step.step_id, sequence_ids, token_ids, time.perf_counter() - started)
+        compute_s = time.perf_counter() - started
+        return StepResult(step.step_id, sequence_ids, tuple(drawn.token_ids), tuple(drawn.logprobs), compute_s)
 
     def _lose_memory(self, step: Step, error: Exception) -> StepFailure:
         self._state.forget()

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from gpuworker.core.batch import Batch
-from gpuworker.core.steps import BlockChanges
+from gpuworker.core.steps import BlockChanges, Drawn
 from gpuworker.core.tables import BlockTable
 from gpuworker.kernels import AttentionBatch, KernelOps, KVCache
 from gpuworker.model.llama import Llama, ModelInput
-from gpuworker.sampling import sample
+from gpuworker.sampling import log_probabilities, sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,14 +33,18 @@ class Executor:
         if changes.copies:
             self.ops.copy_blocks(self.device_pool, _pairs(changes.copies))
 
-    def compute(self, batch: Batch) -> list[int]:
-        """The tokens drawn after ``batch.sample_rows``. Raises ``LogitsNotFinite`` once all KV is written."""
+    def compute(self, batch: Batch) -> Drawn:
+        """The tokens of ``batch.samples``. Raises ``LogitsNotFinite``, by sample, once all KV is written."""
         if not batch.token_ids:
-            return []
-        return sample(self.logits(batch), batch.samples)
+            return Drawn()
+        logits = self.logits(batch)
+        if len(batch.samples) > len(logits):
+            logits = logits[batch.logit_rows]
+        token_ids = sample(logits, batch.samples)
+        return Drawn(token_ids, log_probabilities(logits, token_ids))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits [num_samples, vocab_size] of the rows that sample; the KV of every token is written."""
+        """Logits [num_rows, vocab_size] of the rows that sample; the KV of every token is written."""
         return self.model.forward(to_tensors(batch), self.ops, self.device_pool)
 
 

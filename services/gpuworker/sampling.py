@@ -18,6 +18,7 @@ from gpuworker.core.steps import Sample
 from gpuworker.errors import LogitsNotFinite
 from gpuworker.philox import uniform
 
+_PIECE_TOKENS = 128
 _HEAD_TOKENS = 512  # top_p is first looked for among so many; the whole row is sorted only where they do not reach it
 
 
@@ -36,6 +37,21 @@ def sample(logits: Tensor, samples: Sequence[Sample]) -> list[int]:
     if drawn:
         token_ids[drawn] = _draw(logits[drawn], [samples[row] for row in drawn])
     result: list[int] = token_ids.tolist()
+    return result
+
+
+@torch.inference_mode()
+def log_probabilities(logits: Tensor, token_ids: Sequence[int]) -> list[float]:
+    """Log-probability of one token per row of finite ``logits`` [num_samples, vocab], which nothing has modified."""
+    if not token_ids:
+        return []
+    logits = logits.float()
+    logits = logits - logits.amax(dim=-1, keepdim=True)
+    chosen = logits.gather(1, torch.tensor(token_ids).unsqueeze(1)).squeeze(1).double()
+    # Sums of short pieces, then of these: torch splits one long sum among threads in ways that depend on the batch.
+    weights = torch.nn.functional.pad(logits.exp(), (0, -logits.shape[1] % _PIECE_TOKENS))
+    totals = weights.view(len(weights), -1, _PIECE_TOKENS).sum(dim=-1, dtype=torch.float64).sum(dim=-1)
+    result: list[float] = (chosen - totals.log()).tolist()
     return result
 
 

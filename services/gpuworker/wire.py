@@ -30,6 +30,7 @@ def step_from_wire(message: pb.Step) -> Step:
         positions=tuple(message.positions),
         samples=tuple(message.samples),
         token_ids=tuple(message.token_ids),
+        num_choices=tuple(message.num_choices),
     )
 
 
@@ -85,6 +86,7 @@ def _result_to_wire(result: StepResult) -> pb.StepResult:
         step_id=result.step_id,
         sequence_ids=result.sequence_ids,
         token_ids=result.token_ids,
+        logprobs=result.logprobs,
         compute_seconds=result.compute_s,
     )
 

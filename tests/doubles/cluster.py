@@ -1,11 +1,12 @@
 """An engine with its peers in this process."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from doubles.model import expected_output
+from doubles.model import expected_output, logprob_of
 from doubles.peers import LetterTokenizer, MemoryPeer, WorkerPeer
 from scheduler.core.request import OutputDelta, Request
 from scheduler.core.shape import SchedulerConfig
@@ -38,8 +39,7 @@ class Cluster:
         pool, scheduler = self.memory.pool, self.engine.scheduler
         assert pool is not None
         assert scheduler is not None
-        await self.until(lambda: not pool.tables and not self.worker.model.tables)
-        assert len(pool.free) == pool.num_blocks
+        await self.until(lambda: pool.is_idle and not self.worker.model.tables)
         assert scheduler.groups == ()
         scheduler.check()
 
@@ -53,6 +53,22 @@ async def read(stream: AsyncGenerator[OutputDelta, None]) -> tuple[str, list[int
     return text, [token_id for delta in deltas for token_id in delta.token_ids], deltas[-1]
 
 
-def alone(request: Request) -> str:
-    """The text that a request has alone."""
-    return LetterTokenizer().decode(expected_output(request.prompt_token_ids, request.stop.max_tokens))
+async def read_choices(stream: AsyncGenerator[OutputDelta, None]) -> list[str]:
+    """The text of every choice, each of which ends once."""
+    texts: dict[int, str] = defaultdict(str)
+    ended: list[int] = []
+    async with aclosing(stream):
+        async for delta in stream:
+            assert delta.choice_index not in ended
+            assert delta.logprobs == tuple(map(logprob_of, delta.token_ids))
+            texts[delta.choice_index] += delta.text
+            if delta.finish_reason is not None:
+                ended.append(delta.choice_index)
+    assert sorted(ended) == sorted(texts) == list(range(len(texts)))
+    return [text for _, text in sorted(texts.items())]
+
+
+def alone(request: Request, choice_index: int = 0) -> str:
+    """The text that a choice of a request has alone."""
+    output = expected_output(request.prompt_token_ids, request.stop.max_tokens, choice_index=choice_index)
+    return LetterTokenizer().decode(output)

@@ -3,22 +3,29 @@
 from collections.abc import Sequence
 from zlib import crc32
 
-from doubles.pool import Changes
+from kvmanager.core.plan import BlockChanges
 from scheduler.core.steps import Step, StepResult
 
 VOCAB_SIZE = 97
 
 
-def next_token(token_ids: Sequence[int]) -> int:
-    """The model: greedy, deterministic, sensitive to every token."""
-    return crc32(repr(list(token_ids)).encode()) % VOCAB_SIZE
+def next_token(token_ids: Sequence[int], choice_index: int = 0) -> int:
+    """The model: deterministic, sensitive to every token and to the choice."""
+    return (crc32(repr(list(token_ids)).encode()) + 31 * choice_index) % VOCAB_SIZE
 
 
-def expected_output(prompt: Sequence[int], max_tokens: int, stop_token_ids: frozenset[int] = frozenset()) -> list[int]:
-    """What a request alone produces."""
+def logprob_of(token_id: int) -> float:
+    """What the model says of a token."""
+    return -token_id / 8
+
+
+def expected_output(
+    prompt: Sequence[int], max_tokens: int, stop_token_ids: frozenset[int] = frozenset(), choice_index: int = 0
+) -> list[int]:
+    """What a choice of a request alone produces."""
     token_ids = list(prompt)
     while len(token_ids) < len(prompt) + max_tokens:
-        token_ids.append(next_token(token_ids))
+        token_ids.append(next_token(token_ids, choice_index))
         if token_ids[-1] in stop_token_ids:
             break
     return token_ids[len(prompt) :]
@@ -32,48 +39,80 @@ class ModelDouble:
         self.last_step_id = last_step_id
         self.last_result: StepResult | None = None
         self.tables: dict[int, list[int]] = {}
-        self.known: set[int] = set()
-        self.kv: dict[tuple[int, int], int] = {}
+        self.choices: dict[int, int] = {}  # of the sequences that the worker was told about
+        self.device: dict[int, list[int | None]] = {}  # block → tokens by slot
+        self.host: dict[int, list[int | None]] = {}
         self.num_computed = 0
 
     def forget_sequences(self) -> None:
         self.tables.clear()
-        self.known.clear()
+        self.choices.clear()
         self.last_result = None
 
     def execute(self, step: Step) -> StepResult:
         if self.last_result is not None and step.step_id == self.last_step_id:
             return self.last_result
         assert step.step_id > self.last_step_id, "step ids rise"
-        self._change_tables(step)
-        sampled: list[tuple[int, int]] = []
-        start = 0
-        rows = list(zip(step.sequence_ids, step.num_tokens, step.positions, step.samples, strict=True))
-        for sequence_id, num, position, _ in rows:
-            assert sequence_id in self.known, "the worker was told about the sequence"
-            for i, token_id in enumerate(step.token_ids[start : start + num]):
-                self.kv[self._slot(sequence_id, position + i)] = token_id
-            start += num
-        for sequence_id, num, position, samples in rows:
-            if samples:
-                context = [self.kv[self._slot(sequence_id, p)] for p in range(position + num)]
-                sampled.append((sequence_id, next_token(context)))
-        self.num_computed += start
+        assert isinstance(step.changes, BlockChanges)
+        self._change_tables(step.changes)
+        self._move(step.changes)
+        self.choices |= {new.sequence_id: new.choice_index for new in step.new_sequences}
+        self._write(step)
+        sampled = self._sample(step)
+        self.num_computed += len(step.token_ids)
         self.last_step_id = step.step_id
-        self.last_result = StepResult(step.step_id, [s for s, _ in sampled], [t for _, t in sampled])
+        token_ids = [token_id for _, token_id in sampled]
+        self.last_result = StepResult(
+            step.step_id, [sequence_id for sequence_id, _ in sampled], token_ids, [*map(logprob_of, token_ids)]
+        )
         return self.last_result
 
-    def _change_tables(self, step: Step) -> None:
-        changes = step.changes
-        assert isinstance(changes, Changes)
+    def _change_tables(self, changes: BlockChanges) -> None:
+        for fork in changes.forks:
+            assert fork.child_id not in self.tables
+            self.tables[fork.child_id] = list(self.tables[fork.parent_id])
         for sequence_id in changes.dropped:
-            self.tables.pop(sequence_id, None)
-            self.known.discard(sequence_id)
-        for sequence_id, index, block in changes.replaced:
+            del self.tables[sequence_id]
+            self.choices.pop(sequence_id, None)
+        for sequence_id, index, block in zip(
+            changes.replaced_sequence_ids, changes.replaced_indexes, changes.replaced_block_ids, strict=True
+        ):
             self.tables[sequence_id][index] = block
-        for sequence_id, blocks in changes.appended:
-            self.tables.setdefault(sequence_id, []).extend(blocks)
-        self.known.update(new.sequence_id for new in step.new_sequences)
+        blocks = iter(changes.appended_block_ids)
+        for sequence_id, num in zip(changes.appended_sequence_ids, changes.appended_num_blocks, strict=True):
+            self.tables.setdefault(sequence_id, []).extend(next(blocks) for _ in range(num))
+
+    def _move(self, changes: BlockChanges) -> None:
+        for flat, sources, destinations in (
+            (changes.swap_outs, self.device, self.host),
+            (changes.swap_ins, self.host, self.device),
+            (changes.copies, self.device, self.device),
+        ):
+            read = [list(sources[block]) for block in flat[::2]]  # all reads come first
+            destinations.update(zip(flat[1::2], read, strict=True))
+
+    def _write(self, step: Step) -> None:
+        token_ids = iter(step.token_ids)
+        written: set[tuple[int, int]] = set()
+        for sequence_id, num, first in zip(step.sequence_ids, step.num_tokens, step.positions, strict=True):
+            assert sequence_id in self.choices, "the worker was told about the sequence"
+            for position in range(first, first + num):
+                block, slot = self._slot(sequence_id, position)
+                assert (block, slot) not in written, "two sequences write one slot"
+                written.add((block, slot))
+                self.device.setdefault(block, [None] * self.block_size)[slot] = next(token_ids)
+
+    def _sample(self, step: Step) -> list[tuple[int, int]]:
+        sampled: list[tuple[int, int]] = []
+        num_choices = step.num_choices or [1] * len(step.sequence_ids)
+        rows = zip(step.sequence_ids, step.num_tokens, step.positions, step.samples, num_choices, strict=True)
+        for sequence_id, num, position, samples, num_drawn in rows:
+            if samples:
+                slots = [self._slot(sequence_id, p) for p in range(position + num)]
+                context = [self.device[block][slot] for block, slot in slots]
+                choices = range(num_drawn) if num_drawn > 1 else (self.choices[sequence_id],)
+                sampled += [(sequence_id, next_token(context, choice)) for choice in choices]
+        return sampled
 
     def _slot(self, sequence_id: int, position: int) -> tuple[int, int]:
         index, slot = divmod(position, self.block_size)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from doubles.model import VOCAB_SIZE, ModelDouble
-from doubles.pool import PoolDouble
+from doubles.pool import Pool
 from scheduler.core.steps import Grant, Plan, Step, StepResult
 from scheduler.errors import MemoryUnavailable, StepRefused, WorkerUnavailable
 from scheduler.ports import PoolOpened, WorkerDescription
@@ -13,8 +13,8 @@ from scheduler.ports import PoolOpened, WorkerDescription
 class WorkerPeer:
     """A worker that can be killed, restarted, frozen, or made to lose its answers."""
 
-    def __init__(self, num_blocks: int = 32, block_size: int = 4) -> None:
-        self.num_blocks, self.block_size = num_blocks, block_size
+    def __init__(self, num_blocks: int = 32, block_size: int = 4, num_host_blocks: int = 16) -> None:
+        self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
         self.epoch = 1
         self.model = ModelDouble(block_size)
         self.alive = True
@@ -47,7 +47,7 @@ class WorkerPeer:
             last_step_id=self.model.last_step_id,
             block_size=self.block_size,
             num_device_blocks=self.num_blocks,
-            num_host_blocks=0,
+            num_host_blocks=self.num_host_blocks,
             block_bytes=1,
             max_model_len=256,
             vocab_size=VOCAB_SIZE,
@@ -86,7 +86,7 @@ class MemoryPeer:
 
     def __init__(self, watermark: int = 0) -> None:
         self.watermark = watermark
-        self.pool: PoolDouble | None = None
+        self.pool: Pool | None = None
         self.epoch = 0
         self.alive = True
         self.is_open = False
@@ -106,7 +106,7 @@ class MemoryPeer:
             raise MemoryUnavailable("the kvmanager is dead")
         restored = self.pool is not None and worker.epoch == self.epoch
         if self.pool is None or not restored:
-            self.pool = PoolDouble(worker.num_device_blocks, worker.block_size, self.watermark)
+            self.pool = Pool(worker.num_device_blocks, worker.block_size, self.watermark, worker.num_host_blocks)
             self.epoch = worker.epoch
         if forget_sequences:
             self.pool.forget_sequences()

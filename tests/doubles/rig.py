@@ -3,9 +3,10 @@
 from collections import defaultdict
 from itertools import count
 
-from doubles.model import VOCAB_SIZE, ModelDouble
-from doubles.pool import PoolDouble
+from doubles.model import VOCAB_SIZE, ModelDouble, expected_output
+from doubles.pool import Pool
 from scheduler.core.limits import Limits
+from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
 from scheduler.core.request import FinishReason, Request, RequestId, StopConditions
 from scheduler.core.scheduler import Scheduler
@@ -16,33 +17,60 @@ from scheduler.core.steps import Grant, Plan, Step
 _request_ids = count(1)
 
 
-def make_request(prompt: list[int] | range, max_tokens: int = 4, **stop: object) -> Request:
+def make_request(
+    prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, cache_salt: str = "", **stop: object
+) -> Request:
     conditions = StopConditions(max_tokens=max_tokens, **stop)  # type: ignore[arg-type]
-    return Request(RequestId(f"r{next(_request_ids)}"), tuple(prompt), conditions)
+    request_id = RequestId(f"r{next(_request_ids)}")
+    return Request(request_id, tuple(prompt), conditions, num_choices=num_choices, cache_salt=cache_salt)
 
 
-def make_shape(num_blocks: int, block_size: int, *, epoch: int = 1, last_step_id: int = 0) -> MemoryShape:
-    limits = Limits(max_model_len=4096, vocab_size=VOCAB_SIZE, block_size=block_size, num_device_blocks=num_blocks)
+def make_shape(
+    num_blocks: int, block_size: int, *, epoch: int = 1, last_step_id: int = 0, max_num_seqs: int = 8
+) -> MemoryShape:
+    limits = Limits(
+        max_model_len=4096,
+        vocab_size=VOCAB_SIZE,
+        block_size=block_size,
+        num_device_blocks=num_blocks,
+        max_num_seqs=max_num_seqs,
+    )
     return MemoryShape(epoch, last_step_id, limits, PrefixDomain(b"checksum"))
 
 
 class Rig:
-    """Steps a scheduler on a pool of ``num_blocks`` blocks and collects what comes out, by group."""
+    """Steps a scheduler on a pool of ``num_blocks`` blocks and collects what comes out, by group and by choice."""
 
     def __init__(
-        self, num_blocks: int = 8, block_size: int = 4, *, budget: int = 16, max_seqs: int = 8, watermark: int = 0
+        self,
+        num_blocks: int = 8,
+        block_size: int = 4,
+        *,
+        budget: int = 16,
+        max_seqs: int = 8,
+        watermark: int = 0,
+        num_host_blocks: int = 0,
+        mode: PreemptionMode = PreemptionMode.AUTO,
     ) -> None:
-        self.pool = PoolDouble(num_blocks, block_size, watermark)
+        self.pool = Pool(num_blocks, block_size, watermark, num_host_blocks)
         self.model = ModelDouble(block_size)
-        self.scheduler = Scheduler(SchedulerConfig(budget, max_seqs), make_shape(num_blocks, block_size))
-        self.outputs: dict[int, list[int]] = defaultdict(list)
-        self.reasons: dict[int, FinishReason] = {}
+        shape = make_shape(num_blocks, block_size, max_num_seqs=max_seqs)
+        self.scheduler = Scheduler(SchedulerConfig(budget, max_seqs, mode), shape)
+        self.choices: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.reasons: dict[int, FinishReason] = {}  # of the choice that ended last
         self.plan = Plan(0)
         self.grant: Grant | None = None
         self.computed = Step(0, 0, None)  # type: ignore[arg-type]
 
-    def add(self, prompt: list[int] | range, max_tokens: int = 4, **stop: object) -> SequenceGroup:
-        return self.scheduler.add(make_request(prompt, max_tokens, **stop))
+    @property
+    def outputs(self) -> dict[int, list[int]]:
+        """Of the first choice of each group that has any."""
+        return {group_id: choices[0] for group_id, choices in self.choices.items() if choices}
+
+    def add(
+        self, prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, cache_salt: str = "", **stop: object
+    ) -> SequenceGroup:
+        return self.scheduler.add(make_request(prompt, max_tokens, num_choices, cache_salt, **stop))
 
     def step(self) -> bool:
         """One whole step; ``False`` if there was nothing to do."""
@@ -56,14 +84,15 @@ class Rig:
         return True
 
     def commit(self) -> None:
-        groups = {s.sequence_id: group.group_id for group in self.scheduler.groups for s in group.sequences}
+        sequences = {s.sequence_id: s for group in self.scheduler.groups for s in group.sequences}
         events = self.scheduler.commit(self.model.execute(self.computed))
         for sequence_id, token_id, reason in zip(
             events.sequence_ids, events.token_ids, events.finish_reasons, strict=True
         ):
-            self.outputs[groups[sequence_id]].append(token_id)
+            sequence = sequences[sequence_id]
+            self.choices[sequence.group_id][sequence.choice_index].append(token_id)
             if reason is not None:
-                self.reasons[groups[sequence_id]] = reason
+                self.reasons[sequence.group_id] = reason
         self.scheduler.check()
 
     def run(self, max_steps: int = 2000) -> int:
@@ -73,10 +102,18 @@ class Rig:
                 return num_steps
         raise AssertionError(f"still busy after {max_steps} steps")
 
+    def check_choices(self, group: SequenceGroup) -> None:
+        """Every choice of ``group`` has the output it has alone."""
+        request = group.request
+        for choice in range(request.num_choices):
+            expected = expected_output(
+                request.prompt_token_ids, request.stop.max_tokens, request.stop.stop_token_ids, choice
+            )
+            assert self.choices[group.group_id][choice] == expected
+
     def check_idle(self) -> None:
         """The idle invariant: nobody holds anything."""
         self.scheduler.check()
         assert self.scheduler.groups == ()
-        assert self.pool.tables == {}
-        assert len(self.pool.free) == self.pool.num_blocks
+        assert self.pool.is_idle
         assert self.model.tables == {}

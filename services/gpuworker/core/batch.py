@@ -1,7 +1,7 @@
 """The ragged batch of a step: which token reads and writes where (paper §4.3, §4.6)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuworker.core.steps import Sample, SamplingParams, SequenceId, Step
 from gpuworker.core.tables import BlockTable, BlockTables
@@ -11,7 +11,8 @@ from gpuworker.core.tables import BlockTable, BlockTables
 class Batch:
     """All tokens of a step, sequences one after the other.
 
-    ``sample_rows[i]`` is the token after which ``samples[i]`` is drawn. A slot is ``block_id * block_size + offset``.
+    ``sample_rows`` are the tokens that have logits; ``samples[i]`` is drawn from row ``logit_rows[i]`` of these. A slot
+    is ``block_id * block_size + offset``.
     """
 
     token_ids: Sequence[int]  # [num_tokens]
@@ -20,7 +21,8 @@ class Batch:
     query_starts: Sequence[int]  # [num_seqs + 1]
     context_lens: Sequence[int]  # [num_seqs], tokens with the new ones
     block_tables: Sequence[BlockTable]  # [num_seqs], each as long as its sequence's table
-    sample_rows: Sequence[int]  # [num_samples]
+    sample_rows: Sequence[int]  # [num_rows]
+    logit_rows: Sequence[int]  # [num_samples]
     samples: Sequence[Sample]  # [num_samples]
 
 
@@ -30,6 +32,7 @@ def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, Sampl
     slot_mapping: list[int] = []
     query_starts = [0]
     sample_rows: list[int] = []
+    logit_rows: list[int] = []
     samples: list[Sample] = []
     block_tables = [tables.table(sequence_id) for sequence_id in step.sequence_ids]
     context_lens = [first + count for first, count in zip(step.positions, step.num_tokens, strict=True)]
@@ -39,11 +42,28 @@ def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, Sampl
         slot_mapping.extend(slots(block_tables[index], first, end, block_size))
         query_starts.append(len(positions))
         if step.samples[index]:
+            drawn = _choices(sampling[sequence_id], step.num_choices[index] if step.num_choices else 1)
+            samples += [Sample(sequence_id, end, params) for params in drawn]
+            logit_rows += [len(sample_rows)] * len(drawn)
             sample_rows.append(len(positions) - 1)
-            samples.append(Sample(sequence_id, end, sampling[sequence_id]))
     return Batch(
-        step.token_ids, positions, slot_mapping, query_starts, context_lens, block_tables, sample_rows, samples
+        token_ids=step.token_ids,
+        positions=positions,
+        slot_mapping=slot_mapping,
+        query_starts=query_starts,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        sample_rows=sample_rows,
+        logit_rows=logit_rows,
+        samples=samples,
     )
+
+
+def _choices(params: SamplingParams, num_choices: int) -> list[SamplingParams]:
+    """The parameters of each choice that begins here; of its own where there is but one."""
+    if num_choices == 1:
+        return [params]
+    return [replace(params, choice_index=index) for index in range(num_choices)]
 
 
 def slots(table: BlockTable, first: int, end: int, block_size: int) -> Iterator[int]:

@@ -109,7 +109,10 @@ def _check_shape(step: Step) -> None:
         num_tokens=len(step.num_tokens),
         positions=len(step.positions),
         samples=len(step.samples),
+        num_choices=len(step.num_choices or step.samples),
     )
+    if step.num_choices and min(step.num_choices) < 1:
+        raise StepRefused(f"num_choices holds {min(step.num_choices)}, but must be at least 1")
     if len(set(step.sequence_ids)) != len(step.sequence_ids):
         raise StepRefused(f"sequence_ids names a sequence more than once: {sorted(step.sequence_ids)}")
     if step.num_tokens and min(step.num_tokens) < 1:

@@ -61,15 +61,17 @@ class Step:
     positions: Column[int] = ()  # of the first of them
     samples: Column[bool] = ()  # whether a token is sampled after the last of them
     token_ids: Column[int] = ()  # all sequences, one after the other
+    num_choices: Column[int] = ()  # tokens to draw for the choices 0, 1, …; empty: one each, for its own choice
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The sampled tokens, in the order of the step."""
+    """The sampled tokens, in the order of the step; a sequence is named once for each choice that was drawn for it."""
 
     step_id: int
     sequence_ids: Column[SequenceId] = ()
     token_ids: Column[int] = ()
+    logprobs: Column[float] = ()  # of each token, under the model's own distribution
     compute_s: float = 0.0
 
 
@@ -86,6 +88,14 @@ class StepFailure:
     message: str
     epoch_is_stale: bool = False
     failed_sequence_ids: Column[SequenceId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Tokens in the order of their samples, and the log-probabilities that the model itself gives them."""
+
+    token_ids: Column[int] = ()
+    logprobs: Column[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

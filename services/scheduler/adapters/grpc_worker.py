@@ -76,6 +76,7 @@ def step_to_wire(step: Step) -> pb.Step:
         positions=step.positions,
         samples=step.samples,
         token_ids=step.token_ids,
+        num_choices=step.num_choices,
     )
 
 
@@ -85,6 +86,7 @@ def result_from_wire(result: pb.StepResult) -> StepResult:
         step_id=result.step_id,
         sequence_ids=[SequenceId(sequence_id) for sequence_id in result.sequence_ids],
         token_ids=list(result.token_ids),
+        logprobs=list(result.logprobs),
         compute_s=result.compute_seconds,
     )
 

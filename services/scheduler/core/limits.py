@@ -14,6 +14,7 @@ class Limits:
     vocab_size: int
     block_size: int  # tokens
     num_device_blocks: int
+    max_num_seqs: int  # sequences that run at once
 
     def check(self, request: Request) -> None:
         """Accepts the request or says why it can never be served.
@@ -24,7 +25,9 @@ class Limits:
         """
         self._check_prompt(request.prompt_token_ids)
         self._check_stop(request)
+        self._check_choices(request.num_choices)
         self._check_length(len(request.prompt_token_ids), request.stop.max_tokens)
+        self._check_blocks(request)
 
     def _check_prompt(self, token_ids: tuple[int, ...]) -> None:
         if not token_ids:
@@ -44,6 +47,15 @@ class Limits:
         if "" in request.stop.stop:
             raise RequestRefused("stop has an empty string: it would match everywhere", param="stop")
 
+    def _check_choices(self, num_choices: int) -> None:
+        if not 1 <= num_choices <= self.max_num_seqs:
+            raise RequestRefused(
+                f"the request asks for {num_choices} choices at once, but must ask for 1 to {self.max_num_seqs}, "
+                "the number of sequences that may run at once",
+                param="n",
+                code="too_many_choices",
+            )
+
     def _check_length(self, num_prompt_tokens: int, max_tokens: int) -> None:
         num_tokens = num_prompt_tokens + max_tokens
         if num_tokens > self.max_model_len:
@@ -53,12 +65,19 @@ class Limits:
                 param="max_tokens" if num_prompt_tokens < self.max_model_len else "prompt",
                 code="context_length_exceeded",
             )
+
+    def _check_blocks(self, request: Request) -> None:
+        """Choices share the full blocks of the prompt, and each has its own after those (paper §4.4)."""
+        num_prompt_tokens, max_tokens = len(request.prompt_token_ids), request.stop.max_tokens
+        num_shared = num_prompt_tokens // self.block_size
         # The last token's KV is never written: nothing consumes it.
-        num_blocks = -(-max(num_prompt_tokens, num_tokens - 1) // self.block_size)
+        num_own = -(-max(num_prompt_tokens, num_prompt_tokens + max_tokens - 1) // self.block_size) - num_shared
+        num_blocks = num_shared + request.num_choices * num_own
         if num_blocks > self.num_device_blocks:
+            choices = f" and {request.num_choices} choices of {num_own} blocks each" if request.num_choices > 1 else ""
             raise RequestRefused(
                 f"the request needs {num_blocks} blocks of {self.block_size} tokens ({num_prompt_tokens} in the prompt "
-                f"and max_tokens {max_tokens}), but the pool has {self.num_device_blocks}",
+                f"and max_tokens {max_tokens}{choices}), but the pool has {self.num_device_blocks}",
                 param="max_tokens",
                 code="pool_too_small",
             )

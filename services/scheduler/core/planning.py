@@ -1,12 +1,13 @@
 """What a step asks of memory: who continues, with how many slots, and who should enter."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
-from scheduler.core.preemption import preemption_mode
-from scheduler.core.prefix_hash import PrefixHasher
+from scheduler.core.preemption import PreemptionMode
+from scheduler.core.prefix_hash import HASH_BYTES, PrefixHasher
 from scheduler.core.sequence import Sequence, SequenceGroup
-from scheduler.core.steps import EnteringGroups, Preemption, RunningGroups
+from scheduler.core.steps import EnteringGroups, RunningGroups
 
 MAX_ENTERING_GROUPS = 16
 """Most groups listed as entering in one step, so that a long queue costs nothing."""
@@ -15,13 +16,14 @@ MAX_ENTERING_GROUPS = 16
 class RunningBatch:
     """The running groups in order of arrival, as columns that are rebuilt only when the groups change."""
 
-    def __init__(self, groups: Iterable[SequenceGroup] = ()) -> None:
+    def __init__(self, groups: Iterable[SequenceGroup] = (), mode: PreemptionMode = PreemptionMode.AUTO) -> None:
         self.groups = list(groups)
-        live = [group.live_sequences for group in self.groups]
-        self.sequences: list[Sequence] = [sequence for sequences in live for sequence in sequences]
+        running = [group.running_sequences for group in self.groups]
+        self.sequences: list[Sequence] = [sequence for sequences in running for sequence in sequences]
+        self.num_seqs = sum(len(group.live_sequences) for group in self.groups)  # those still to be forked, too
         self._group_ids = [group.group_id for group in self.groups]
-        self._num_sequences = [len(sequences) for sequences in live]
-        self._preemptions: list[Preemption] = [preemption_mode(group) for group in self.groups]
+        self._num_sequences = [len(sequences) for sequences in running]
+        self._preemptions = [mode.of(num_sequences) for num_sequences in self._num_sequences]
         self._sequence_ids = [sequence.sequence_id for sequence in self.sequences]
 
     def columns(self, token_budget: int) -> RunningGroups:
@@ -38,7 +40,7 @@ class RunningBatch:
         )
 
     def _num_new_slots(self, token_budget: int) -> list[int]:
-        slots = [len(sequence.token_ids) - sequence.num_computed_tokens for sequence in self.sequences]
+        slots = [sequence.num_uncomputed_tokens for sequence in self.sequences]
         num_decodes = slots.count(1)
         if num_decodes == len(slots):
             return slots
@@ -50,27 +52,56 @@ class RunningBatch:
         return slots
 
 
-def entering_groups(
-    waiting: Iterable[SequenceGroup], hasher: PrefixHasher, *, token_budget: int, max_seqs: int, max_groups: int
-) -> EnteringGroups:
-    """The first waiting groups as columns, at most ``max_groups`` of them and ``max_seqs`` sequences."""
-    if token_budget <= 0 or max_seqs <= 0:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left of a step for those that should enter."""
+
+    num_tokens: int
+    num_seqs: int
+    num_groups: int
+    num_blocks: int | None  # free ones; None where nobody runs, and so all are for the first group
+
+
+def entering_groups(waiting: Iterable[SequenceGroup], hasher: PrefixHasher, room: Room) -> EnteringGroups:
+    """The first waiting groups for which there is room, as columns. All live sequences of a group count."""
+    if room.num_tokens <= 0 or room.num_seqs <= 0:
         return EnteringGroups()
+    num_seqs = room.num_seqs
     listed: list[list[Sequence]] = []
-    for group in islice(waiting, max_groups):
-        sequences = group.live_sequences
-        max_seqs -= len(sequences)
-        if max_seqs < 0:
+    for group in islice(waiting, room.num_groups):
+        num_seqs -= len(group.live_sequences)
+        if num_seqs < 0:
             break
-        listed.append(sequences)
+        entrants = group.entrants()
+        if _would_give_way_at_once(group, entrants, hasher.block_size, room.num_blocks):
+            break
+        listed.append(entrants)
     entering = [sequence for sequences in listed for sequence in sequences]
     for sequence in entering:
-        hasher.extend(sequence.block_hashes, sequence.token_ids)
+        hasher.extend(sequence.block_hashes, sequence.token_ids, sequence.cache_salt)
     return EnteringGroups(
-        token_budget=token_budget,
+        token_budget=room.num_tokens,
         group_ids=[sequences[0].group_id for sequences in listed],
         num_sequences=[len(sequences) for sequences in listed],
         sequence_ids=[sequence.sequence_id for sequence in entering],
-        num_tokens=[len(sequence.token_ids) for sequence in entering],
-        prefix_hashes=[bytes(sequence.block_hashes) for sequence in entering],
+        num_tokens=[sequence.num_wanted_tokens for sequence in entering],
+        prefix_hashes=[_hashes_of_wanted_blocks(sequence, hasher.block_size) for sequence in entering],
     )
+
+
+def _would_give_way_at_once(
+    group: SequenceGroup, entrants: list[Sequence], block_size: int, num_free_blocks: int | None
+) -> bool:
+    """Whether a group that was dropped would find room for its prompt but not for the outputs that follow at once.
+
+    Memory admits the trunk alone, by the prompt that it asks for.
+    """
+    if num_free_blocks is None or all(s.num_wanted_tokens == len(s.token_ids) for s in entrants):
+        return False
+    num_shared = entrants[0].num_prompt_tokens // block_size
+    num_own = sum(-(-len(sequence.token_ids) // block_size) - num_shared for sequence in group.live_sequences)
+    return num_shared + num_own > num_free_blocks
+
+
+def _hashes_of_wanted_blocks(sequence: Sequence, block_size: int) -> bytes:
+    return bytes(sequence.block_hashes[: sequence.num_wanted_tokens // block_size * HASH_BYTES])

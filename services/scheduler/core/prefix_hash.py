@@ -10,7 +10,7 @@ length-prefixed fields, so that no two different inputs look alike when joined:
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 HASH_BYTES = 32
@@ -34,20 +34,28 @@ class PrefixDomain:
             + _field(b"d", self.deployment_seed)
         ).digest()
 
+    def salted(self, cache_salt: str) -> "PrefixDomain":
+        """The part of the domain that a request's own salt sets apart: mixed into the tenant's, never in its place."""
+        if not cache_salt:
+            return self
+        salt = sha256(_field(b"s", self.tenant_salt) + _field(b"r", cache_salt.encode())).digest()
+        return replace(self, tenant_salt=salt)
+
 
 class PrefixHasher:
     """Extends chains of block hashes; each block is hashed once."""
 
     def __init__(self, domain: PrefixDomain, block_size: int) -> None:
+        self._domain = domain
         self._root = domain.root()
-        self._block_size = block_size
+        self.block_size = block_size
         self._tokens = struct.Struct(f"<{block_size}I")
         self._tokens_header = _header(b"t", self._tokens.size)
 
-    def extend(self, hashes: bytearray, token_ids: Sequence[int]) -> None:
+    def extend(self, hashes: bytearray, token_ids: Sequence[int], cache_salt: str = "") -> None:
         """Appends to ``hashes`` those of the full blocks of ``token_ids`` that it does not have yet."""
-        block_size = self._block_size
-        parent = bytes(hashes[-HASH_BYTES:]) or self._root
+        block_size = self.block_size
+        parent = bytes(hashes[-HASH_BYTES:]) or (self._domain.salted(cache_salt).root() if cache_salt else self._root)
         for block_index in range(len(hashes) // HASH_BYTES, len(token_ids) // block_size):
             start = block_index * block_size
             tokens = self._tokens.pack(*token_ids[start : start + block_size])

@@ -43,21 +43,27 @@ class StopConditions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete. A call with several prompts becomes several requests."""
+    """One prompt to complete, in one or more choices. A call with several prompts becomes several requests.
+
+    Requests of different ``cache_salt`` never share cached blocks.
+    """
 
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]
     stop: StopConditions
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    num_choices: int = 1  # outputs to generate
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputDelta:
     """What one step added to one choice of a request.
 
-    The concatenated ``text`` of a choice is its whole output text; ``token_ids`` likewise. The last delta of a
-    choice, and only that, has a ``finish_reason``; it may have no text. ``num_cached_tokens`` counts prompt
-    tokens that were not computed because the prefix cache had them.
+    The concatenated ``text`` of a choice is its whole output text; ``token_ids`` and ``logprobs`` likewise, the latter
+    being the model's own log-probability of each token, before temperature, top_k and top_p. The last delta of a
+    choice, and only that, has a ``finish_reason``; it may have no text. ``num_cached_tokens`` counts prompt tokens
+    that were not computed because the prefix cache had them.
     """
 
     choice_index: int
@@ -66,3 +72,4 @@ class OutputDelta:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     num_cached_tokens: int = 0
+    logprobs: tuple[float, ...] = ()  # per token

@@ -4,6 +4,9 @@ First come, first served. Running groups continue before waiting ones enter, dec
 computed in chunks under a token budget. Where memory runs out the latest arrival gives way and goes back to the front
 of the queue, so groups always run in the order in which they arrived.
 
+The choices of a request are one group: they run, wait and give way together. One of them computes the prompt, and
+the others are forked from it (``sequence``).
+
 One step is ``plan`` → ``apply(grant)`` → ``commit(result)``. Until its answer comes, a plan or a step is handed out
 again unchanged; requests may arrive and end at any time in between.
 """
@@ -11,19 +14,16 @@ again unchanged; requests may arrive and end at any time in between.
 from collections.abc import Iterable
 from itertools import count
 
-from scheduler.core.planning import MAX_ENTERING_GROUPS, entering_groups
+from scheduler.core.planning import MAX_ENTERING_GROUPS, Room, entering_groups
 from scheduler.core.prefix_hash import PrefixHasher
 from scheduler.core.queues import Queues
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
+from scheduler.core.sampled import sampled_rows
 from scheduler.core.sealing import SealedBlocks
-from scheduler.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from scheduler.core.sequence import Sequence, SequenceGroup, SequenceStatus, new_group
 from scheduler.core.shape import MemoryShape, SchedulerConfig
 from scheduler.core.stepping import StepBatch
-from scheduler.core.steps import Events, Grant, Plan, Preemption, Step, StepResult
-
-
-class OutOfStepError(Exception):
-    """A plan, grant or result came that does not belong to the step in hand."""
+from scheduler.core.steps import Events, Grant, OutOfStepError, Plan, Preemption, Step, StepResult
 
 
 class Scheduler:
@@ -32,10 +32,11 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, memory: MemoryShape) -> None:
         self._config = config
         self._group_ids = count(1)
-        self._sequence_ids = count(1)
-        self._queues = Queues()
+        self._sequence_ids = map(SequenceId, count(1))
+        self._queues = Queues(config.preemption_mode)
         self.num_steps = 0
-        self.num_preemptions = 0
+        self.num_preemptions = 0  # groups that gave way, in whatever mode
+        self.num_swaps = 0  # of them, those that were swapped out
         self._plan: Plan | None = None
         self._step: Step | None = None
         self._begin(memory)
@@ -66,6 +67,11 @@ class Scheduler:
         return len(self._queues.waiting)
 
     @property
+    def num_waiting_sequences(self) -> int:
+        """Sequences of the groups that hold no device memory."""
+        return sum(len(group.sequences) for group in self._queues.waiting)
+
+    @property
     def num_running(self) -> int:
         """Groups that hold device memory."""
         return len(self._queues.running.groups)
@@ -89,17 +95,7 @@ class Scheduler:
 
         """
         self._memory.limits.check(request)
-        group_id = GroupId(next(self._group_ids))
-        num_prompt_tokens = len(request.prompt_token_ids)
-        sequence = Sequence(
-            sequence_id=SequenceId(next(self._sequence_ids)),
-            group_id=group_id,
-            token_ids=list(request.prompt_token_ids),
-            num_prompt_tokens=num_prompt_tokens,
-            max_num_tokens=num_prompt_tokens + request.stop.max_tokens,
-            stop_token_ids=request.stop.stop_token_ids,
-        )
-        group = SequenceGroup(group_id, request, [sequence])
+        group = new_group(request, GroupId(next(self._group_ids)), self._sequence_ids)
         self._queues.add(group)
         return group
 
@@ -136,9 +132,12 @@ class Scheduler:
             raise OutOfStepError(f"grant {grant.step_id} answers no plan; the last step is {self._last_step_id}")
         self._plan = None
         self._head_is_refused = bool(grant.refusal) and not grant.admitted_group_ids
+        self._num_used_blocks = grant.usage.num_used_device_blocks
         self._take_back(grant)
         batch = StepBatch()
         batch.add_running(self._planned_sequences, plan.running.num_new_slots)
+        for _, child_id in plan.forks:
+            self._introduce(child_id, batch)
         self._admit(grant, batch)
         self._batch = batch
         self._step = batch.step(grant, self._memory.epoch)
@@ -152,16 +151,17 @@ class Scheduler:
         step, batch = self._step, self._batch
         if step is None or result.step_id != step.step_id:
             raise OutOfStepError(f"result {result.step_id} answers no step; the last step is {self._last_step_id}")
-        tokens = dict(zip(result.sequence_ids, result.token_ids, strict=True))
-        samplers = [sequence for sequence in batch.samplers if sequence.finish_reason is None]
-        sequence_ids = [sequence.sequence_id for sequence in samplers]
-        if missing := [sequence_id for sequence_id in sequence_ids if sequence_id not in tokens]:
-            raise OutOfStepError(f"result {result.step_id} has no token for sequences {missing}")
+        sampled = sampled_rows(result, batch.samplers, self._queues.groups)
         self._step = None
         self.num_steps += 1
-        batch.count_computed(self._sealed, self._memory.limits.block_size)
-        token_ids = [tokens[sequence_id] for sequence_id in sequence_ids]
-        return Events(sequence_ids, token_ids, self._append(samplers, token_ids))
+        block_size = self._memory.limits.block_size
+        batch.count_computed(self._sealed, block_size)
+        self._queues.fork(batch.completed_trunks(), block_size)
+        sequence_ids = [sequence.sequence_id for sequence, _ in sampled]
+        token_ids = [result.token_ids[row] for _, row in sampled]
+        logprobs = [result.logprobs[row] for _, row in sampled]
+        reasons = self._append([sequence for sequence, _ in sampled], token_ids)
+        return Events(sequence_ids, token_ids, logprobs, reasons)
 
     def restart_memory(self, memory: MemoryShape) -> None:
         """All blocks are gone: the step in hand is dropped, what ran is computed again from its known tokens."""
@@ -180,6 +180,7 @@ class Scheduler:
         self._planned_sequences: list[Sequence] = []
         self._sealed = SealedBlocks(self._hasher)
         self._head_is_refused = False
+        self._num_used_blocks = 0  # as of the last grant
 
     def _make_plan(self) -> Plan | None:
         queues = self._queues
@@ -187,22 +188,24 @@ class Scheduler:
             return None
         budget = self._config.max_num_batched_tokens
         running = queues.running.columns(budget)
-        entering = entering_groups(
-            queues.waiting,
-            self._hasher,
-            token_budget=budget - sum(running.num_new_slots),
-            max_seqs=self._config.max_num_seqs - len(running.sequence_ids),
-            max_groups=1 if self._head_is_refused else MAX_ENTERING_GROUPS,
+        room = Room(
+            num_tokens=budget - sum(running.num_new_slots),
+            num_seqs=self._config.max_num_seqs - queues.running.num_seqs,
+            num_groups=1 if self._head_is_refused else MAX_ENTERING_GROUPS,
+            num_blocks=self._memory.limits.num_device_blocks - self._num_used_blocks if queues.running.groups else None,
         )
+        entering = entering_groups(queues.waiting, self._hasher, room)
         self._last_step_id += 1
         self._planned_sequences = queues.running.sequences
         sealed, self._sealed = self._sealed, SealedBlocks(self._hasher)
+        forks, queues.forks = queues.forks, {}
         released, queues.released = queues.released, []
         return Plan(
             step_id=self._last_step_id,
             sealed_sequence_ids=sealed.sequence_ids,
             sealed_block_indexes=sealed.block_indexes,
             sealed_hashes=bytes(sealed.hashes),
+            forks=[(parent, child) for child, parent in forks.items()],
             released=released,
             running=running,
             entering=entering,
@@ -213,6 +216,7 @@ class Scheduler:
         if not grant.preempted_group_ids:
             return
         self.num_preemptions += len(grant.preempted_group_ids)
+        self.num_swaps += list(grant.preempted_modes).count(Preemption.SWAP)
         modes = dict(zip(grant.preempted_group_ids, grant.preempted_modes, strict=True))
         dropped = {
             sequence.sequence_id
@@ -223,17 +227,21 @@ class Scheduler:
         self._queues.preempt(grant)
 
     def _admit(self, grant: Grant, batch: StepBatch) -> None:
-        live = self._queues.sequences
-        for sequence_id in grant.admitted_sequence_ids:
-            sequence = live.get(sequence_id)
-            if sequence is not None and sequence.status is SequenceStatus.WAITING:
-                batch.introduce(sequence, self._queues.groups[sequence.group_id].request.sampling)
         for group in self._queues.admit(grant, self._memory.limits.block_size):
             if group.num_cached_tokens is None:
-                group.num_cached_tokens = group.sequences[0].num_computed_tokens
+                group.num_cached_tokens = group.running_sequences[0].num_computed_tokens
+        live = self._queues.sequences
+        for sequence_id in grant.admitted_sequence_ids:
+            self._introduce(sequence_id, batch)
         for sequence_id, num_tokens in zip(grant.admitted_sequence_ids, grant.num_new_slots, strict=True):
             if num_tokens and sequence_id in live:
                 batch.add(live[sequence_id], num_tokens)
+
+    def _introduce(self, sequence_id: SequenceId, batch: StepBatch) -> None:
+        """Has the worker told about a sequence that has just got a table there, if it has kept it."""
+        sequence = self._queues.sequences.get(sequence_id)
+        if sequence is not None and sequence.status is SequenceStatus.RUNNING:
+            batch.introduce(sequence, self._queues.groups[sequence.group_id].request.sampling)
 
     def _append(self, samplers: list[Sequence], token_ids: list[int]) -> list[FinishReason | None]:
         reasons = [sequence.append(token_id) for sequence, token_id in zip(samplers, token_ids, strict=True)]

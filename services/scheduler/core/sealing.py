@@ -17,7 +17,7 @@ class SealedBlocks:
     def seal(self, sequence: Sequence, num_full_blocks: int) -> None:
         """Adds the blocks of ``sequence`` up to ``num_full_blocks`` that were not sealed before."""
         first = sequence.num_sealed_blocks
-        self._hasher.extend(sequence.block_hashes, sequence.token_ids)
+        self._hasher.extend(sequence.block_hashes, sequence.token_ids, sequence.cache_salt)
         self.sequence_ids += [sequence.sequence_id] * (num_full_blocks - first)
         self.block_indexes += range(first, num_full_blocks)
         self.hashes += sequence.block_hashes[first * HASH_BYTES : num_full_blocks * HASH_BYTES]

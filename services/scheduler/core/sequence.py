@@ -8,18 +8,29 @@
 
 A running sequence whose known tokens are not all computed yet is prefilling; that is a matter of counting, not a
 state. Why a sequence ended is another field.
+
+The sequences of a group share their prompt (paper §4.4). One of them, the trunk, computes it while its siblings wait;
+at the prompt's end they are forked from it:
+
+    trunk    ─ prompt ─┬─ output of choice 0
+    siblings           ├─ output of choice 1
+                       └─ output of choice 2
+
+The same happens again after the memory of the group was dropped, whatever output it has by then.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from scheduler.core.prefix_hash import HASH_BYTES
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
 
 
 class SequenceStatus(Enum):
     """Where a sequence is."""
 
-    WAITING = "waiting"  # holds no memory
+    WAITING = "waiting"  # holds no memory; in a running group: until it is forked
     RUNNING = "running"  # holds device blocks
     SWAPPED = "swapped"  # holds host blocks
     FINISHED = "finished"
@@ -51,7 +62,9 @@ class Sequence:
     num_prompt_tokens: int
     max_num_tokens: int  # prompt and output together
     stop_token_ids: frozenset[int]
+    cache_salt: str = ""
     choice_index: int = 0
+    num_branches: int = 1  # more than one: a trunk, for so many sequences, itself included
     num_computed_tokens: int = 0
     num_sealed_blocks: int = 0
     block_hashes: bytearray = field(default_factory=bytearray)  # 32 bytes per full block hashed so far
@@ -64,9 +77,14 @@ class Sequence:
         return self._status
 
     @property
+    def num_wanted_tokens(self) -> int:
+        """Known tokens whose KV must exist before anything else happens: a trunk stops at the end of its prompt."""
+        return self.num_prompt_tokens if self.num_branches > 1 else len(self.token_ids)
+
+    @property
     def num_uncomputed_tokens(self) -> int:
-        """Known tokens whose KV is missing: 1 while decoding, more while prefilling."""
-        return len(self.token_ids) - self.num_computed_tokens
+        """Wanted tokens whose KV is missing: 1 while decoding, more while prefilling."""
+        return self.num_wanted_tokens - self.num_computed_tokens
 
     @property
     def is_finished(self) -> bool:
@@ -102,6 +120,14 @@ class Sequence:
         self.change_status(SequenceStatus.RUNNING)
         self.num_computed_tokens = num_present_tokens
 
+    def fork_from(self, trunk: "Sequence", block_size: int) -> None:
+        """Starts running on the KV of the prompt that ``trunk`` has just completed."""
+        self.change_status(SequenceStatus.RUNNING)
+        self.num_computed_tokens = self.num_prompt_tokens
+        self.num_sealed_blocks = self.num_prompt_tokens // block_size
+        if not self.block_hashes:
+            self.block_hashes[:] = trunk.block_hashes[: self.num_sealed_blocks * HASH_BYTES]
+
     def append(self, token_id: int) -> FinishReason | None:
         """Adds a sampled token, and says whether it ends the sequence: a stop token, or the last one allowed."""
         token_ids = self.token_ids
@@ -129,6 +155,40 @@ class SequenceGroup:
         return [sequence for sequence in self.sequences if sequence.finish_reason is None]
 
     @property
+    def running_sequences(self) -> list[Sequence]:
+        """Sequences that hold device blocks."""
+        return [sequence for sequence in self.sequences if sequence.status is SequenceStatus.RUNNING]
+
+    @property
     def is_finished(self) -> bool:
         """Whether every sequence ended."""
         return not self.live_sequences
+
+    def entrants(self) -> list[Sequence]:
+        """The sequences with which a waiting group enters: all that are swapped, or else a trunk for all that live."""
+        live = self.live_sequences
+        swapped = [sequence for sequence in live if sequence.status is SequenceStatus.SWAPPED]
+        if swapped:
+            return swapped
+        trunk = live[0]
+        trunk.num_branches = len(self.sequences) if len(live) > 1 else 1
+        return [trunk]
+
+
+def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[SequenceId]) -> SequenceGroup:
+    """A waiting group with one sequence for each choice."""
+    num_prompt_tokens = len(request.prompt_token_ids)
+    sequences = [
+        Sequence(
+            sequence_id=next(sequence_ids),
+            group_id=group_id,
+            token_ids=list(request.prompt_token_ids),
+            num_prompt_tokens=num_prompt_tokens,
+            max_num_tokens=num_prompt_tokens + request.stop.max_tokens,
+            stop_token_ids=request.stop.stop_token_ids,
+            cache_salt=request.cache_salt,
+            choice_index=choice_index,
+        )
+        for choice_index in range(request.num_choices)
+    ]
+    return SequenceGroup(group_id, request, sequences)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from scheduler.core.limits import Limits
+from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
 
 
@@ -12,6 +13,7 @@ class SchedulerConfig:
 
     max_num_batched_tokens: int = 512  # tokens computed in one step
     max_num_seqs: int = 64  # sequences running at once
+    preemption_mode: PreemptionMode = PreemptionMode.AUTO
 
     def __post_init__(self) -> None:
         """Refuses a budget that could not even decode what runs."""

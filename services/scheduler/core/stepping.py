@@ -35,7 +35,7 @@ class StepBatch:
         self._new_sequences.append(NewSequence(sequence.sequence_id, sampling, sequence.choice_index))
 
     def step(self, grant: Grant, epoch: int) -> Step:
-        """The step as a value. A sequence samples if its last known token is computed."""
+        """The step as a value. A sequence samples if its last known token is computed, a trunk for all its siblings."""
         sequences, num_tokens = self._sequences, self._num_tokens
         positions = [sequence.num_computed_tokens for sequence in sequences]
         samples: list[bool] = []
@@ -48,6 +48,7 @@ class StepBatch:
                 token_ids += known[position : position + num]
             samples.append(position + num == len(known))
         self.samplers = [sequence for sequence, sampled in zip(sequences, samples, strict=True) if sampled]
+        num_choices = [sequence.num_branches for sequence in sequences]
         return Step(
             step_id=grant.step_id,
             epoch=epoch,
@@ -58,7 +59,16 @@ class StepBatch:
             positions=positions,
             samples=samples,
             token_ids=token_ids,
+            num_choices=num_choices if num_choices.count(1) < len(num_choices) else (),
         )
+
+    def completed_trunks(self) -> list[Sequence]:
+        """Live trunks whose prompt is computed now: their siblings can be forked."""
+        return [
+            sequence
+            for sequence in self._sequences
+            if sequence.num_branches > 1 and not sequence.is_finished and not sequence.num_uncomputed_tokens
+        ]
 
     def count_computed(self, sealed: SealedBlocks, block_size: int) -> None:
         """The step was computed: its tokens have KV now, and blocks that became full are sealed.

@@ -15,6 +15,10 @@ BlockChanges = NewType("BlockChanges", object)
 """Table changes and moves from the kvmanager to a worker. The scheduler passes them through unread."""
 
 
+class OutOfStepError(Exception):
+    """A plan, grant or result came that does not belong to the step in hand."""
+
+
 class Preemption(Enum):
     """How a victim gives its memory back (paper §4.5)."""
 
@@ -106,15 +110,17 @@ class Step:
     positions: Column[int] = ()  # of the first token of each sequence
     samples: Column[bool] = ()
     token_ids: Column[int] = ()
+    num_choices: Column[int] = ()  # tokens drawn if it samples, for choices 0, 1, …; empty: one each, for its own
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The sampled tokens, one entry per sequence that sampled, in the order of the step."""
+    """The sampled tokens, one entry per choice of each sequence that sampled, in the order of the step."""
 
     step_id: int
     sequence_ids: Column[SequenceId] = ()
     token_ids: Column[int] = ()
+    logprobs: Column[float] = ()  # of each token, under the model's unmodified distribution
     compute_s: float = 0.0
 
 
@@ -124,4 +130,5 @@ class Events:
 
     sequence_ids: Column[SequenceId] = ()
     token_ids: Column[int] = ()
+    logprobs: Column[float] = ()
     finish_reasons: Column[FinishReason | None] = ()

@@ -92,9 +92,10 @@ class Engine:
         scheduler.memory.limits.check(request)
         if self._replica.progress.stalled_s(has_work=self._replica.num_open > 0) > self._config.patience_s:
             raise NotReady(self.readiness.reason)
-        if scheduler.num_waiting >= self._config.max_waiting:
+        if (num_waiting := scheduler.num_waiting_sequences) >= self._config.max_waiting:
             raise QueueFull(
-                f"{scheduler.num_waiting} requests wait already, and the limit is {self._config.max_waiting}",
+                f"{num_waiting} requests wait already, each choice counted, and the limit is "
+                f"{self._config.max_waiting}",
                 retry_after_s=self._config.retry_after_s,
             )
         if self._outputs.find(request.request_id) is not None:
@@ -113,7 +114,7 @@ class Engine:
         """
         self.check(request)
         if request.stop.max_tokens == 0:
-            return _nothing()
+            return _nothing(request.num_choices)
         return self._replica.submit(request)
 
     def abort(self, request_id: RequestId) -> bool:
@@ -125,9 +126,10 @@ class Engine:
         return True
 
 
-def _nothing() -> RequestStream:
+def _nothing(num_choices: int) -> RequestStream:
     """What a request for no tokens produces."""
     stream = RequestStream(lambda: None)
-    stream.put(OutputDelta(0, "", (), FinishReason.LENGTH))
+    for choice_index in range(num_choices):
+        stream.put(OutputDelta(choice_index, "", (), FinishReason.LENGTH))
     stream.end()
     return stream

@@ -21,7 +21,7 @@ Decode = Callable[[Column[int]], str]
 class SequenceOutput:
     """The text of one sequence: whole characters, nothing of a stop string."""
 
-    __slots__ = ("_detokenizer", "_sequence", "_stops", "_token_ids", "group", "stream")
+    __slots__ = ("_detokenizer", "_logprobs", "_sequence", "_stops", "_token_ids", "group", "stream")
 
     def __init__(self, group: SequenceGroup, sequence: Sequence, decode: Decode, stream: RequestStream) -> None:
         self.group = group
@@ -29,6 +29,7 @@ class SequenceOutput:
         self._detokenizer = Detokenizer(decode, sequence.token_ids)
         self._stops = StopStrings(group.request.stop.stop)
         self._token_ids: list[int] = []  # not emitted yet
+        self._logprobs: list[float] = []  # likewise
         self.stream = stream
 
     @property
@@ -36,12 +37,13 @@ class SequenceOutput:
         """Whose text this is."""
         return self._sequence.sequence_id
 
-    def push(self, token_id: int, reason: FinishReason | None) -> FinishReason | None:
+    def push(self, token_id: int, logprob: float, reason: FinishReason | None) -> FinishReason | None:
         """Takes a token and why it ended the sequence; emits what became complete; returns why it ends now.
 
         A stop token counts as output, but has no text.
         """
         self._token_ids.append(token_id)
+        self._logprobs.append(logprob)
         text = "" if reason is FinishReason.STOP else self._stops.push(self._detokenizer.push(token_id))
         if self._stops.matched is None and reason is None:
             if text:
@@ -62,6 +64,7 @@ class SequenceOutput:
 
     def _emit(self, text: str, reason: FinishReason | None) -> None:
         token_ids, self._token_ids = tuple(self._token_ids), []
+        logprobs, self._logprobs = tuple(self._logprobs), []
         delta = OutputDelta(
             choice_index=self._sequence.choice_index,
             text=text,
@@ -69,6 +72,7 @@ class SequenceOutput:
             finish_reason=reason,
             stop_reason=self._stops.matched,
             num_cached_tokens=self.group.num_cached_tokens or 0,
+            logprobs=logprobs,
         )
         self.stream.put(delta)
 
@@ -106,16 +110,23 @@ class Outputs:
 
     def deliver(self, events: Events) -> list[tuple[SequenceId, FinishReason]]:
         """Hands out what a step added; returns the sequences that ended, those at a stop string included."""
-        ends: list[tuple[SequenceId, FinishReason]] = []
-        for sequence_id, token_id, reason in zip(
-            events.sequence_ids, events.token_ids, events.finish_reasons, strict=True
-        ):
-            end = self._push(self._outputs[sequence_id], token_id, reason)
+        ends: dict[SequenceId, FinishReason] = {}
+        columns = (events.sequence_ids, events.token_ids, events.logprobs, events.finish_reasons)
+        for sequence_id, token_id, logprob, reason in zip(*columns, strict=True):
+            output = self._outputs.get(sequence_id)
+            if output is None:  # its request failed at another choice of this step
+                continue
+            try:
+                end = output.push(token_id, logprob, reason)
+            except Exception as error:
+                logger.exception("the text of sequence %d cannot be made", sequence_id)
+                self.fail(output.group, RequestFailed(f"the output text cannot be made: {error}"))
+                ends |= {sibling.sequence_id: FinishReason.ERROR for sibling in output.group.sequences}
+                continue
             if end is not None:
-                ends.append((sequence_id, end))
-        for sequence_id, _ in ends:
-            self._remove(sequence_id)
-        return ends
+                ends[sequence_id] = end
+                self._remove(sequence_id)
+        return list(ends.items())
 
     def finish(self, group: SequenceGroup, reason: FinishReason) -> None:
         """Ends a group's open sequences for ``reason``."""
@@ -144,14 +155,6 @@ class Outputs:
         for sequence in group.sequences:
             self._outputs.pop(sequence.sequence_id, None)
         self._forget(group)
-
-    def _push(self, output: SequenceOutput, token_id: int, reason: FinishReason | None) -> FinishReason | None:
-        try:
-            return output.push(token_id, reason)
-        except Exception as error:
-            logger.exception("the text of sequence %d cannot be made", output.sequence_id)
-            output.stream.end(RequestFailed(f"the output text cannot be made: {error}"))
-            return FinishReason.ERROR
 
     def _remove(self, sequence_id: SequenceId) -> None:
         output = self._outputs.pop(sequence_id)

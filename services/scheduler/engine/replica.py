@@ -11,6 +11,7 @@ from scheduler.core.request import FinishReason, Request
 from scheduler.core.scheduler import Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape
+from scheduler.core.steps import Grant
 from scheduler.engine.config import EngineConfig
 from scheduler.engine.link import FreshMemory, Link
 from scheduler.engine.outputs import Outputs
@@ -99,7 +100,9 @@ class Replica:
             if plan is None:
                 await self._park()
                 return
-            step = scheduler.apply(await self._link.memory.grant(plan))
+            grant = await self._link.memory.grant(plan)
+            _tell(grant)
+            step = scheduler.apply(grant)
         events = scheduler.commit(await self._link.worker.execute(step))
         scheduler.finish(self._outputs.deliver(events))
         self._backoff_s = self._config.min_backoff_s
@@ -159,6 +162,7 @@ class Replica:
                 vocab_size=worker.vocab_size,
                 block_size=worker.block_size,
                 num_device_blocks=worker.num_device_blocks,
+                max_num_seqs=self._config.scheduler.max_num_seqs,
             ),
             domain=PrefixDomain(worker.model_fingerprint, deployment_seed=self._config.deployment_seed),
         )
@@ -209,3 +213,16 @@ class Replica:
         if self._scheduler is not None:
             self._scheduler.abort(group.group_id, reason)
         self._wake.set()
+
+
+def _tell(grant: Grant) -> None:
+    """Logs who gave way, how, and why."""
+    for group_id, mode in zip(grant.preempted_group_ids, grant.preempted_modes, strict=True):
+        logger.info(
+            "step %d: group %d gives way by %s: those before it need more blocks than are free (%d used, %d on host)",
+            grant.step_id,
+            group_id,
+            mode.name.lower(),
+            grant.usage.num_used_device_blocks,
+            grant.usage.num_used_host_blocks,
+        )

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from itertools import islice
+from dataclasses import fields
 from pathlib import Path
 
 import grpc
@@ -13,14 +13,15 @@ import pytest
 
 from doubles.model import VOCAB_SIZE, ModelDouble
 from doubles.peers import LetterTokenizer
-from doubles.pool import Changes
 from gpuworker.v1 import gpuworker_pb2 as pb
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerServicer, add_GPUWorkerServicer_to_server
+from kvmanager.core import plan as memory
 from octavo.redis_server import find_redis_server, redis_command
 from scheduler.adapters.grpc_memory import GrpcMemory
 from scheduler.adapters.grpc_worker import GrpcWorker
+from scheduler.core.request import SamplingParams
 from scheduler.core.shape import SchedulerConfig
-from scheduler.core.steps import BlockChanges, Step
+from scheduler.core.steps import BlockChanges, NewSequence, Step
 from scheduler.engine import Engine, EngineConfig
 
 BLOCK_SIZE = 4
@@ -50,7 +51,10 @@ class ModelServicer(GPUWorkerServicer):
                 result = self.model.execute(step_from_wire(request.step))
                 yield pb.WorkerResponse(
                     result=pb.StepResult(
-                        step_id=result.step_id, sequence_ids=result.sequence_ids, token_ids=result.token_ids
+                        step_id=result.step_id,
+                        sequence_ids=result.sequence_ids,
+                        token_ids=result.token_ids,
+                        logprobs=result.logprobs,
                     )
                 )
 
@@ -61,6 +65,7 @@ class ModelServicer(GPUWorkerServicer):
             last_step_id=self.model.last_step_id,
             block_size=BLOCK_SIZE,
             num_device_blocks=self.num_blocks,
+            num_host_blocks=self.num_blocks,
             max_model_len=256,
             vocab_size=VOCAB_SIZE,
             model_fingerprint=b"checksum",
@@ -68,22 +73,19 @@ class ModelServicer(GPUWorkerServicer):
 
 
 def step_from_wire(step: pb.Step) -> Step:
-    changes = step.changes
-    blocks = iter(changes.appended_block_ids)
-    appended = zip(changes.appended_sequence_ids, changes.appended_num_blocks, strict=True)
-    replaced = zip(changes.replaced_sequence_ids, changes.replaced_indexes, changes.replaced_block_ids, strict=True)
+    changes = {field.name: getattr(step.changes, field.name) for field in fields(memory.BlockChanges)}
+    sampling = SamplingParams()
     return Step(
         step_id=step.step_id,
         epoch=step.epoch,
-        changes=BlockChanges(
-            Changes(list(changes.dropped), list(replaced), [(s, list(islice(blocks, num))) for s, num in appended])
-        ),
-        new_sequences=step.new_sequences,
+        changes=BlockChanges(memory.BlockChanges(**changes)),
+        new_sequences=[NewSequence(s.sequence_id, sampling, s.sampling.choice_index) for s in step.new_sequences],
         sequence_ids=step.sequence_ids,
         num_tokens=step.num_tokens,
         positions=step.positions,
         samples=step.samples,
         token_ids=step.token_ids,
+        num_choices=step.num_choices,
     )
 
 

@@ -121,13 +121,14 @@ async def test_a_pool_is_opened_and_a_plan_granted_column_by_column(script):
 
 async def test_a_step_is_executed_and_the_block_changes_pass_through_unread(script):
     service, address, _ = script
-    result = worker_pb.StepResult(step_id=4, sequence_ids=[5], token_ids=[42], compute_seconds=0.5)
+    result = worker_pb.StepResult(step_id=4, sequence_ids=[5], token_ids=[42], logprobs=[-1.5], compute_seconds=0.5)
     service.answers = [described(), worker_pb.WorkerResponse(result=result)]
     worker = GrpcWorker(address)
     description = await worker.attach(forget_sequences=True)
     assert (description.worker_id, description.epoch, description.num_device_blocks) == ("w0", 3, 9)
     answer = await worker.execute(STEP)
     assert (answer.step_id, answer.sequence_ids, answer.token_ids, answer.compute_s) == (4, [5], [42], 0.5)
+    assert answer.logprobs == [-1.5]
     step = service.requests[-1].step
     assert service.requests[0].attach.forget_sequences
     assert step.changes == CHANGES

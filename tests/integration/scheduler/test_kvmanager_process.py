@@ -2,7 +2,7 @@
 
 import asyncio
 
-from doubles.cluster import alone, read
+from doubles.cluster import alone, read, read_choices
 from doubles.rig import make_request
 
 REQUESTS = [make_request([i, *range(5)], max_tokens=40 + i) for i in range(6)]
@@ -40,6 +40,23 @@ async def test_a_killed_kvmanager_comes_back_from_its_journal_and_nothing_but_pr
     await services.start("kvmanager")
     await check(services, tasks)
     assert services.engine.scheduler.memory is epoch
+
+
+async def test_choices_share_give_way_by_swapping_and_outlive_a_killed_kvmanager(services):
+    requests = [make_request([i, *range(5)], max_tokens=30, num_choices=3) for i in range(4)]
+    tasks = [asyncio.create_task(read_choices(services.engine.generate(request))) for request in requests]
+    scheduler = services.engine.scheduler
+    for killed_after in (10, 30):
+        async with asyncio.timeout(10):
+            while scheduler.num_steps < killed_after:  # noqa: ASYNC110 (a counter has no event)
+                await asyncio.sleep(0)
+        await services.kill("kvmanager")
+        await services.start("kvmanager")
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(*tasks)
+    assert results == [[alone(request, choice) for choice in range(3)] for request in requests]
+    assert services.engine.scheduler is scheduler
+    assert scheduler.num_swaps > 0
 
 
 async def test_a_kvmanager_and_its_journal_lost_has_everything_recomputed(services):

@@ -35,6 +35,22 @@ def test_a_batch_of_a_prefill_chunk_and_a_decode_is_laid_out_without_padding():
     assert batch.samples[0].params.seed == 11
 
 
+def test_choices_that_begin_together_are_drawn_from_one_row_of_logits():
+    tables = BlockTables(num_device_blocks=16, num_host_blocks=0)
+    tables.apply(BlockChanges(appended_sequence_ids=(5, 6), appended_num_blocks=(1, 1), appended_block_ids=(7, 9)))
+    sampling = {5: SamplingParams(temperature=1.0, seed=3), 6: SamplingParams(seed=11, choice_index=2)}
+    step = Step(1, 1, BlockChanges(), (), (5, 6), (2, 1), (0, 0), (True, True), (1, 2, 3), num_choices=(3, 1))
+    batch = lay_out(step, tables, sampling, block_size=4)
+    assert list(batch.sample_rows) == [1, 2]
+    assert list(batch.logit_rows) == [0, 0, 0, 1]
+    assert [(s.sequence_id, s.params.seed, s.params.choice_index) for s in batch.samples] == [
+        (5, 3, 0),
+        (5, 3, 1),
+        (5, 3, 2),
+        (6, 11, 2),
+    ]
+
+
 @pytest.mark.parametrize("block_size", [1, 3, 4, 16])
 @pytest.mark.parametrize("first", [0, 1, 4, 7])
 @pytest.mark.parametrize("count", [1, 2, 5, 9])

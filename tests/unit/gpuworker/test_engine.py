@@ -6,7 +6,7 @@ import pytest
 
 from gpuworker.core.batch import Batch
 from gpuworker.core.state import Limits
-from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepFailure, StepResult
+from gpuworker.core.steps import BlockChanges, Drawn, NewSequence, SamplingParams, Step, StepFailure, StepResult
 from gpuworker.engine import Engine, Identity
 from gpuworker.errors import LogitsNotFinite
 
@@ -24,10 +24,10 @@ class CountingExecutor:
     def move(self, changes: BlockChanges) -> None:
         self.calls.append(changes)
 
-    def compute(self, batch: Batch) -> list[int]:
+    def compute(self, batch: Batch) -> Drawn:
         if self.fault is not None:
             raise self.fault
-        return [len(self.calls)] * len(batch.samples)
+        return Drawn([len(self.calls)] * len(batch.samples), [-0.5] * len(batch.samples))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_step_is_moved_then_computed_and_answered_in_its_order(engine, executo
     step = first_step(engine)
     answer = engine.execute(step)
     assert isinstance(answer, StepResult)
-    assert (answer.sequence_ids, answer.token_ids) == ((1, 2), (1, 1))
+    assert (answer.sequence_ids, answer.token_ids, answer.logprobs) == ((1, 2), (1, 1), (-0.5, -0.5))
     assert executor.calls == [step.changes]
     assert engine.last_step_id == 1
 
@@ -114,11 +114,30 @@ def test_a_refused_step_changes_nothing_and_its_id_can_be_used_again(engine, exe
     assert isinstance(engine.execute(first_step(engine)), StepResult)
 
 
-def test_a_new_client_may_go_on_with_any_later_step_and_finds_no_sequences(engine):
-    engine.execute(first_step(engine))
+@pytest.mark.parametrize("step_id", [3, 5, 40])
+def test_a_new_client_may_begin_with_any_step_and_finds_no_sequences(engine, executor, step_id):
+    engine.execute(first_step(engine, step_id=5))
     engine.attach(forget_sequences=True)
-    assert engine.num_sequences == 0
-    assert isinstance(engine.execute(first_step(engine, step_id=40)), StepResult)
+    assert (engine.num_sequences, engine.last_step_id) == (0, 0)
+    assert isinstance(engine.execute(first_step(engine, step_id)), StepResult)
+    assert len(executor.calls) == 2
+    refused = engine.execute(next_step(engine, step_id + 2))
+    assert isinstance(refused, StepFailure)
+    assert refused.message == f"step_id is {step_id + 2}, but the next one is {step_id + 1}"
+
+
+def test_a_sequence_is_answered_once_for_each_choice_drawn_for_it(engine, executor):
+    answer = engine.execute(replace(first_step(engine), num_choices=(3, 1)))
+    assert isinstance(answer, StepResult)
+    assert answer.sequence_ids == (1, 1, 1, 2)
+    assert len(answer.token_ids) == len(answer.logprobs) == 4
+
+
+def test_a_sequence_whose_choices_all_fail_is_named_once(engine, executor):
+    executor.fault = LogitsNotFinite([0, 1, 2])
+    answer = engine.execute(replace(first_step(engine), num_choices=(3, 1)))
+    assert isinstance(answer, StepFailure)
+    assert answer.failed_sequence_ids == (1,)
 
 
 def test_the_same_client_finds_its_sequences_again(engine):

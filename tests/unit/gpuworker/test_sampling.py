@@ -1,11 +1,13 @@
 """Choosing a token: each rule alone, in the documented order, and independent of the batch."""
 
+import math
+
 import pytest
 import torch
 
 from gpuworker.core.steps import Sample, SamplingParams
 from gpuworker.errors import LogitsNotFinite
-from gpuworker.sampling import sample
+from gpuworker.sampling import log_probabilities, sample
 
 PROBABILITIES = torch.tensor([0.05, 0.3, 0.1, 0.25, 0.2, 0.1])
 
@@ -116,6 +118,21 @@ def test_extreme_temperatures_and_logits_stay_finite(scale):
     token = sample(logits, [Sample(1, 0, SamplingParams(temperature=scale, seed=1))])[0]
     assert 0 <= token < 4
     assert sample(logits, [Sample(1, 0, SamplingParams(temperature=1e-4, seed=1))]) == [1]
+
+
+def test_log_probabilities_are_those_of_the_unmodified_logits():
+    logits = PROBABILITIES.log() * torch.ones(2, 1) + torch.tensor([[0.0], [5.0]])
+    assert log_probabilities(logits, [1, 4]) == pytest.approx([math.log(0.3), math.log(0.2)])
+    assert log_probabilities(torch.empty(0, 10), []) == []
+    assert log_probabilities(torch.tensor([[0.0, -torch.inf]]), [0]) == [0.0]
+
+
+def test_a_log_probability_does_not_depend_on_what_shares_its_batch():
+    logits = torch.randn(9, 49_152, generator=torch.Generator().manual_seed(2)) * 3
+    token_ids = [row * 100 for row in range(9)]
+    alone = [log_probabilities(logits[row : row + 1], token_ids[row : row + 1])[0] for row in range(9)]
+    assert log_probabilities(logits, token_ids) == alone
+    assert alone == pytest.approx([logits[row].double().log_softmax(0)[token_ids[row]].item() for row in range(9)])
 
 
 def test_minus_infinity_means_never():

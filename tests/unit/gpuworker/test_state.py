@@ -42,6 +42,8 @@ def sampling(**values: float) -> tuple[NewSequence, ...]:
         ({"token_ids": (7, -1, 9)}, "token_ids holds -1"),
         ({"positions": (-1,)}, "positions holds -1"),
         ({"samples": ()}, "differ in length"),
+        ({"num_choices": (1, 1, 1)}, "differ in length"),
+        ({"num_choices": (0,)}, "num_choices holds 0, but must be at least 1"),
         (
             {"sequence_ids": (1, 1), "num_tokens": (1, 2), "positions": (0, 1), "samples": (True, True)},
             "names a sequence more than once",

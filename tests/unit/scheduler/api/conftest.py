@@ -65,7 +65,7 @@ class EchoGenerator:
 
     def __init__(self) -> None:
         self.readiness = Readiness(ready=True)
-        self.limits = Limits(max_model_len=64, vocab_size=256, block_size=4, num_device_blocks=12)
+        self.limits = Limits(max_model_len=64, vocab_size=256, block_size=4, num_device_blocks=12, max_num_seqs=8)
         self.accepted: list[Request] = []
         self.running: set[RequestId] = set()
         self.gate = asyncio.Event()

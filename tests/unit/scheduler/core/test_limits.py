@@ -6,12 +6,12 @@ from doubles.rig import make_request
 from scheduler.core.limits import Limits
 from scheduler.errors import RequestRefused
 
-LIMITS = Limits(max_model_len=100, vocab_size=50, block_size=16, num_device_blocks=4)
+LIMITS = Limits(max_model_len=100, vocab_size=50, block_size=16, num_device_blocks=4, max_num_seqs=6)
 
 
-def refusal(prompt: list[int] | range, max_tokens: int = 4, **stop: object) -> RequestRefused:
+def refusal(prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, **stop: object) -> RequestRefused:
     with pytest.raises(RequestRefused) as caught:
-        LIMITS.check(make_request(prompt, max_tokens, **stop))
+        LIMITS.check(make_request(prompt, max_tokens, num_choices, **stop))
     return caught.value
 
 
@@ -34,6 +34,21 @@ def test_a_request_that_can_never_fit_the_pool_names_the_blocks():
 def test_the_last_token_needs_no_slot():
     LIMITS.check(make_request([1] * 60, max_tokens=5))
     LIMITS.check(make_request([1] * 64, max_tokens=0))
+
+
+def test_choices_share_the_full_blocks_of_the_prompt_and_no_others():
+    LIMITS.check(make_request([1] * 20, max_tokens=13, num_choices=3))  # 1 shared, 3 own: 4
+    error = refusal([1] * 20, max_tokens=14, num_choices=3)
+    assert "needs 7 blocks of 16 tokens" in error.message
+    assert "max_tokens 14 and 3 choices of 2 blocks each" in error.message
+    LIMITS.check(make_request([1] * 64, max_tokens=1, num_choices=6))
+
+
+@pytest.mark.parametrize("num_choices", [0, 7])
+def test_the_number_of_choices_is_bounded_by_what_may_run(num_choices: int):
+    error = refusal([1], num_choices=num_choices)
+    assert f"asks for {num_choices} choices" in error.message
+    assert error.param == "n"
 
 
 @pytest.mark.parametrize("token_id", [-1, 50])

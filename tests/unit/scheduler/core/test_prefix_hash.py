@@ -43,3 +43,15 @@ def test_each_field_of_the_domain_keeps_apart(change: dict[str, object]):
 def test_fields_that_look_alike_when_joined_are_kept_apart():
     assert PrefixDomain(b"ab", "c").root() != PrefixDomain(b"a", "bc").root()
     assert PrefixDomain(b"m", "", b"s").root() != PrefixDomain(b"m", "s").root()
+
+
+def test_a_requests_salt_is_mixed_into_its_tenants_and_never_replaces_it():
+    def salted(cache_salt: str, domain: PrefixDomain = DOMAIN) -> bytes:
+        chain = bytearray()
+        PrefixHasher(domain, 4).extend(chain, [1, 2, 3, 4], cache_salt)
+        return bytes(chain)
+
+    other = replace(DOMAIN, tenant_salt=b"other")
+    assert salted("") == hashes([1, 2, 3, 4])[0]
+    assert salted("a") == salted("a")
+    assert len({salted(""), salted("a"), salted("b"), salted("a", other), salted("", other), salted("s")}) == 6

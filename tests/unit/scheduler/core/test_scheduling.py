@@ -3,13 +3,13 @@
 import pytest
 
 from doubles.model import expected_output
-from doubles.pool import PoolDouble
+from doubles.pool import Pool
 from doubles.rig import Rig, make_shape
 from scheduler.core.request import FinishReason, SequenceId
-from scheduler.core.scheduler import OutOfStepError, Scheduler
+from scheduler.core.scheduler import Scheduler
 from scheduler.core.sequence import SequenceStatus
 from scheduler.core.shape import SchedulerConfig
-from scheduler.core.steps import StepResult
+from scheduler.core.steps import OutOfStepError, StepResult
 
 
 def test_an_idle_scheduler_has_nothing_to_plan():
@@ -90,7 +90,7 @@ def test_nobody_overtakes_a_refused_head_and_only_the_head_is_listed_until_it_en
     head, small = rig.add(range(30, 50), max_tokens=1), rig.add(range(2))
     rig.step()
     assert rig.plan.entering.group_ids == [head.group_id, small.group_id]
-    assert "5 blocks needed" in rig.grant.refusal
+    assert "needs 5 blocks" in rig.grant.refusal
     rig.step()
     assert rig.plan.entering.group_ids == [head.group_id]
     rig.run()
@@ -273,7 +273,7 @@ class TestTransaction:
         step = rig.scheduler.apply(rig.pool.grant(rig.scheduler.plan()))
         with pytest.raises(OutOfStepError, match=r"no token for sequences \[1\]"):
             rig.scheduler.commit(StepResult(step.step_id))
-        events = rig.scheduler.commit(StepResult(step.step_id, [SequenceId(1), SequenceId(77)], [5, 6]))
+        events = rig.scheduler.commit(StepResult(step.step_id, [SequenceId(1), SequenceId(77)], [5, 6], [-1.0, -2.0]))
         assert (events.sequence_ids, events.token_ids) == ([1], [5])
 
 
@@ -283,7 +283,7 @@ def test_when_memory_is_lost_everything_is_computed_again_in_order_of_arrival():
     rig.step()
     rig.step()
     rig.scheduler.apply(rig.pool.grant(rig.scheduler.plan()))
-    rig.pool, rig.model = PoolDouble(8, 4, last_step_id=7), type(rig.model)(4)
+    rig.pool, rig.model = Pool(8, 4), type(rig.model)(4)
     rig.scheduler.restart_memory(make_shape(8, 4, epoch=2, last_step_id=7))
     rig.step()
     assert rig.plan.step_id == 8

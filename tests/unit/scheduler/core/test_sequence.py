@@ -1,13 +1,14 @@
 """The one state machine."""
 
 import itertools
+from itertools import count
 
 import pytest
 
 from doubles.rig import make_request
-from scheduler.core.preemption import preemption_mode
+from scheduler.core.preemption import PreemptionMode
 from scheduler.core.request import FinishReason, GroupId, SequenceId
-from scheduler.core.sequence import IllegalChangeError, Sequence, SequenceGroup, SequenceStatus
+from scheduler.core.sequence import IllegalChangeError, Sequence, SequenceStatus, new_group
 from scheduler.core.steps import Preemption
 
 ALLOWED = {
@@ -63,9 +64,30 @@ def test_appending_says_why_it_ends():
     assert make_sequence().append(9) is FinishReason.STOP
 
 
-def test_a_group_of_one_is_recomputed_and_a_larger_one_swapped():
-    one, two = make_sequence(1), make_sequence(2)
-    group = SequenceGroup(GroupId(1), make_request([1, 2, 3]), [one, two])
-    assert preemption_mode(group) is Preemption.SWAP
-    two.finish(FinishReason.STOP)
-    assert preemption_mode(group) is Preemption.RECOMPUTE
+def test_a_group_of_one_is_recomputed_and_a_larger_one_swapped_unless_one_mode_is_set():
+    recompute, swap = Preemption.RECOMPUTE, Preemption.SWAP
+    assert [PreemptionMode.AUTO.of(n) for n in (1, 2, 3)] == [recompute, swap, swap]
+    assert [PreemptionMode.SWAP.of(n) for n in (1, 2)] == [swap, swap]
+    assert [PreemptionMode.RECOMPUTE.of(n) for n in (1, 2)] == [recompute, recompute]
+
+
+def test_a_group_enters_with_a_trunk_that_wants_no_more_than_the_prompt():
+    group = new_group(make_request([1, 2, 3], 5, num_choices=3), GroupId(1), map(SequenceId, count(1)))
+    (trunk,) = group.entrants()
+    assert (trunk.choice_index, trunk.num_branches, trunk.num_wanted_tokens) == (0, 3, 3)
+    for sequence in group.sequences:
+        sequence.append(7)
+    trunk.finish(FinishReason.STOP)
+    (trunk,) = group.entrants()
+    assert (trunk.choice_index, trunk.num_branches, trunk.num_wanted_tokens) == (1, 3, 3)
+    group.sequences[2].finish(FinishReason.STOP)
+    assert group.entrants() == [trunk]
+    assert (trunk.num_branches, trunk.num_wanted_tokens) == (1, 4)
+
+
+def test_a_child_begins_with_the_prompt_of_its_trunk():
+    trunk, child = make_sequence(1), make_sequence(2)
+    trunk.block_hashes += bytes(32)
+    child.fork_from(trunk, block_size=2)
+    assert child.status is SequenceStatus.RUNNING
+    assert (child.num_computed_tokens, child.num_sealed_blocks, child.block_hashes) == (3, 1, bytes(32))

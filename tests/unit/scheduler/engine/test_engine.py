@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from doubles.cluster import Cluster, alone, read
+from doubles.cluster import Cluster, alone, read, read_choices
 from doubles.model import expected_output
 from doubles.peers import LetterTokenizer
 from doubles.rig import make_request
@@ -69,6 +69,29 @@ async def test_no_tokens_asked_for_none_computed(cluster: Cluster):
     assert cluster.worker.steps == []
 
 
+async def test_choices_stream_side_by_side_each_with_the_text_it_has_alone(cluster: Cluster):
+    requests = [make_request([i, *range(20)], max_tokens=30, num_choices=3) for i in range(2)]
+    results = await asyncio.gather(*(read_choices(cluster.engine.generate(request)) for request in requests))
+    assert results == [[alone(request, choice) for choice in range(3)] for request in requests]
+    assert cluster.engine.scheduler is not None
+    assert cluster.engine.scheduler.num_swaps > 0
+    await cluster.idle()
+
+
+async def test_a_choice_ends_alone_at_a_stop_string(cluster: Cluster):
+    request = make_request(range(5), max_tokens=9, num_choices=3)
+    texts = [alone(request, choice) for choice in range(3)]
+    stopped = make_request(range(5), 9, 3, stop=(texts[1][:2],))  # the parent of the others goes on
+    assert await read_choices(cluster.engine.generate(stopped)) == [texts[0], "", texts[2]]
+    stopped = make_request(range(5), 9, 3, stop=(texts[0][:1],))  # at its first token, just forked
+    assert (await read_choices(cluster.engine.generate(stopped)))[0] == ""
+    await cluster.idle()
+
+
+async def test_choices_without_tokens_end_at_once(cluster: Cluster):
+    assert await read_choices(cluster.engine.generate(make_request(range(5), 0, num_choices=3))) == ["", "", ""]
+
+
 async def test_cached_tokens_are_counted(cluster: Cluster):
     await read(cluster.engine.generate(make_request(range(12))))
     _, _, last = await read(cluster.engine.generate(make_request(range(12))))
@@ -86,12 +109,23 @@ class TestRefusals:
 
     async def test_a_full_queue_says_when_to_come_back(self, cluster: Cluster):
         streams = [cluster.engine.generate(make_request(range(5))) for _ in range(8)]
-        with pytest.raises(QueueFull, match="8 requests wait already, and the limit is 8") as caught:
+        with pytest.raises(QueueFull, match=r"8 requests wait already.+ and the limit is 8") as caught:
             cluster.engine.generate(make_request(range(5)))
         assert caught.value.retry_after_s > 0
         for stream in streams:
             await stream.aclose()
         await cluster.idle()
+
+    async def test_each_choice_counts_in_the_queue(self, cluster: Cluster):
+        streams = [cluster.engine.generate(make_request(range(5), num_choices=4)) for _ in range(2)]
+        with pytest.raises(QueueFull, match="8 requests wait already, each choice counted"):
+            cluster.engine.generate(make_request(range(5)))
+        for stream in streams:
+            await stream.aclose()
+
+    async def test_more_choices_than_may_run_at_once(self, cluster: Cluster):
+        with pytest.raises(RequestRefused, match="asks for 9 choices at once, but must ask for 1 to 8"):
+            cluster.engine.check(make_request(range(5), num_choices=9))
 
     async def test_a_request_id_in_use(self, cluster: Cluster):
         request = make_request(range(5))
