@@ -116,11 +116,11 @@ def test_no_module_has_a_name_that_says_nothing():
     assert not named
 
 
-def test_only_the_composition_root_and_the_servicer_of_a_service_know_its_adapters():
+def test_only_the_composition_root_and_the_servicers_of_a_service_know_its_adapters():
     wiring = set()
     for path in SERVICES.glob("*/**/*.py"):
         service = path.relative_to(SERVICES).parts[0]
-        inside = path.parent.name == "adapters" or path.name in {"main.py", "servicer.py"}
+        inside = path.parent.name == "adapters" or path.name == "main.py" or path.stem.endswith("servicer")
         if not inside and any(name.startswith(f"{service}.adapters") for name in absolute_imports(path)):
             wiring.add(short(path))
     assert not wiring
