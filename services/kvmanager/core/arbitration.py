@@ -31,8 +31,8 @@ class _Round:
     num_kept: int
 
     def wants(self, group: int) -> list[tuple[BlockTable, int]]:
-        span = slice(self.starts[group], self.starts[group + 1])
-        return list(zip(self.tables[span], self.totals[span], strict=True))
+        start, end = self.starts[group], self.starts[group + 1]
+        return [(self.tables[index], self.totals[index]) for index in range(start, end)]
 
 
 class Arbitration:
@@ -53,25 +53,43 @@ class Arbitration:
         by_id = self._device.by_id
         tables = [by_id[sequence_id] for sequence_id in running.sequence_ids]
         totals = [table.num_slots + new for table, new in zip(tables, running.num_new_slots, strict=True)]
-        num_groups = len(running.group_ids)
-        single = num_groups == len(tables)
-        starts = range(num_groups + 1) if single else list(accumulate(running.num_sequences, initial=0))
-        turn = _Round(tables, totals, starts, num_groups)
+        # Most sequences write into room that they have: only the others are looked at.
+        needy = [index for index, table in enumerate(tables) if totals[index] > table.num_writable_slots]
+        wants = [(tables[index], totals[index]) for index in needy]
         preempted = Preempted()
+        num_kept = len(tables)
+        if self._device.num_blocks_missing(wants) <= self._device.tier.num_free:
+            self._grow(wants, changes)
+        else:
+            turn = _Round(tables, totals, list(accumulate(running.num_sequences, initial=0)), len(running.group_ids))
+            self._serve_in_turn(needy, turn, running, step_id, changes, preempted)
+            num_kept = turn.starts[turn.num_kept]
+        for table, total in zip(tables[:num_kept], totals, strict=False):
+            table.num_slots = total
+        return preempted
+
+    def _grow(self, wants: Sequence[tuple[BlockTable, int]], changes: ChangeLog) -> None:
+        for table, total in wants:
+            changes.grown(table, self._device.grow(table, total))
+
+    def _serve_in_turn(
+        self,
+        needy: Sequence[int],
+        turn: _Round,
+        running: RunningGroups,
+        step_id: int,
+        changes: ChangeLog,
+        preempted: Preempted,
+    ) -> None:
+        """Serves the groups of the ``needy`` sequences one after the other, until the rest has given way."""
         served = -1
-        for index, table in enumerate(tables):
-            # Most sequences write into room that they have: only the others are looked at.
-            if totals[index] <= table.num_writable_slots:
-                continue
-            group = bisect_right(starts, index) - 1
+        for index in needy:
+            group = bisect_right(turn.starts, index) - 1
             if group >= turn.num_kept:
-                break
+                return
             if group > served:
                 served = group
                 self._serve(group, turn, running, step_id, changes, preempted)
-        for table, total in zip(tables[: starts[turn.num_kept]], totals, strict=False):
-            table.num_slots = total
-        return preempted
 
     def _serve(
         self,
@@ -97,8 +115,7 @@ class Arbitration:
             preempted.reasons.append(reason)
             if turn.num_kept == group:
                 return
-        for table, total in wants:
-            changes.grown(table, self._device.grow(table, total))
+        self._grow(wants, changes)
 
     def _preempt(self, tables: Sequence[BlockTable], asked: Preemption, step_id: int, changes: ChangeLog) -> Preemption:
         """Takes a group's memory back: by swapping if it was asked for and the host has room, else by dropping it."""

@@ -106,9 +106,10 @@ class DeviceTables:
             copied_from = BlockId(blocks[-1])
             blocks[-1] = take()
             self.tier.pool.counts[copied_from] -= 1
-        num_added = self.num_blocks_for(num_slots) - len(blocks)
-        if table.num_promised_blocks > len(blocks):
-            self.num_promised_blocks -= min(num_added, table.num_promised_blocks - len(blocks))
+        num_held = len(blocks)
+        num_added = self.num_blocks_for(num_slots) - num_held
+        if table.num_promised_blocks > num_held:
+            self.num_promised_blocks -= min(num_added, table.num_promised_blocks - num_held)
         for _ in range(num_added):
             blocks.append(take())
         table.num_slots = num_slots

@@ -93,4 +93,4 @@ class ChangeLog:
     def _append(self, table: BlockTable, num_blocks: int) -> None:
         self._appended_ids.append(table.sequence_id)
         self._appended_num.append(num_blocks)
-        self._appended_blocks += table.blocks[-num_blocks:]  # type: ignore[arg-type]
+        self._appended_blocks.extend(map(BlockId, table.blocks[len(table.blocks) - num_blocks :]))
