@@ -78,6 +78,7 @@ def _scheduler_flags(settings: ClusterSettings, model: Path) -> dict[str, object
         "served-model-name": settings.served_model_name,
         "max-num-batched-tokens": settings.max_num_batched_tokens,
         "max-num-seqs": settings.max_num_seqs,
+        "preemption-mode": settings.preemption_mode,
         "max-model-len": settings.max_model_len,
         "drain-timeout": settings.drain_timeout_s,
     }

@@ -24,6 +24,14 @@ class Kernels(StrEnum):
     CPU = "cpu"
 
 
+class PreemptionMode(StrEnum):
+    """How a request gives its KV memory back when others need it."""
+
+    AUTO = "auto"
+    SWAP = "swap"
+    RECOMPUTE = "recompute"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """A local cluster. ``None`` leaves the choice to the service that needs the value."""
@@ -40,6 +48,7 @@ class ClusterSettings:
     kv_memory: str  # bytes, with or without a unit
     max_num_batched_tokens: int
     max_num_seqs: int
+    preemption_mode: PreemptionMode
     max_model_len: int | None  # tokens
     threads: int | None
     dtype: Dtype

@@ -56,7 +56,7 @@ async def serve_until_stopped(settings: Settings) -> None:
 def engine_config(settings: Settings) -> EngineConfig:
     """The settings that the engine looks at."""
     return EngineConfig(
-        scheduler=SchedulerConfig(settings.max_num_batched_tokens, settings.max_num_seqs),
+        scheduler=SchedulerConfig(settings.max_num_batched_tokens, settings.max_num_seqs, settings.preemption_mode),
         max_model_len=settings.max_model_len,
         max_waiting=settings.max_waiting,
     )

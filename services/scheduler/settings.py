@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.core.preemption import PreemptionMode
 from scheduler.errors import InvalidConfiguration
 
 RANGES: Mapping[str, tuple[int, int]] = {
@@ -44,6 +45,7 @@ class Settings:
     served_model_name: str
     max_num_batched_tokens: int
     max_num_seqs: int
+    preemption_mode: PreemptionMode
     max_model_len: int | None  # tokens; None: the worker's
     max_waiting: int
     max_body_bytes: int
@@ -92,6 +94,13 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
         max_num_seqs: Annotated[
             int, typer.Option(envvar="OCTAVO_MAX_NUM_SEQS", help="Sequences that run at once.")
         ] = 64,
+        preemption_mode: Annotated[
+            PreemptionMode,
+            typer.Option(
+                envvar="OCTAVO_PREEMPTION_MODE",
+                help="How a request gives its KV memory back; auto swaps requests of several sequences.",
+            ),
+        ] = PreemptionMode.AUTO,
         max_model_len: Annotated[
             int | None,
             typer.Option(
@@ -121,6 +130,7 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
                 served_model_name=default_model_name(model) if served_model_name is None else served_model_name,
                 max_num_batched_tokens=max_num_batched_tokens,
                 max_num_seqs=max_num_seqs,
+                preemption_mode=preemption_mode,
                 max_model_len=max_model_len,
                 max_waiting=max_waiting,
                 max_body_bytes=max_body_bytes,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from octavo.data_folder import default_data_dir
-from octavo.settings import Dtype, Kernels
+from octavo.settings import Dtype, Kernels, PreemptionMode
 
 API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory", "Batching", "Storage"
 KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
@@ -144,6 +144,14 @@ MaxNumSeqs = Annotated[
         help="Sequences that run at once, at most.",
         envvar="OCTAVO_MAX_NUM_SEQS",
         rich_help_panel=BATCHING,
+    ),
+]
+PreemptionModeOption = Annotated[
+    PreemptionMode,
+    typer.Option(
+        help="How a request gives its blocks back when others need them; auto swaps those of several sequences.",
+        envvar="OCTAVO_PREEMPTION_MODE",
+        rich_help_panel=MEMORY,
     ),
 ]
 MaxModelLen = Annotated[

@@ -18,7 +18,7 @@ from octavo.concurrency import together
 from octavo.data_folder import DataFolder
 from octavo.progress import Stages
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, claim_port
+from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
 from octavo.supervisor import Supervisor
 
 EXAMPLE_TOKENS = 32
@@ -47,6 +47,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
     kv_memory: options.KvMemory = "1GiB",
     num_device_blocks: options.NumDeviceBlocks = None,
     num_host_blocks: options.NumHostBlocks = None,
+    preemption_mode: options.PreemptionModeOption = PreemptionMode.AUTO,
     max_num_batched_tokens: options.MaxNumBatchedTokens = 512,
     max_num_seqs: options.MaxNumSeqs = 64,
     max_model_len: options.MaxModelLen = None,
@@ -67,6 +68,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
         kv_memory=kv_memory,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
+        preemption_mode=preemption_mode,
         max_model_len=max_model_len,
         threads=threads,
         dtype=dtype,

@@ -21,6 +21,7 @@ class CompletionCall:
 
     completion_id: str
     requests: tuple[Request, ...]
+    num_returned: int  # choices per prompt
     stream: bool
     include_usage: bool
 
@@ -38,9 +39,17 @@ async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> Comp
     return CompletionCall(
         completion_id,
         tuple(
-            Request(RequestId(f"{completion_id}-{index}"), token_ids, stop, _sampling(body))
+            Request(
+                request_id=RequestId(f"{completion_id}-{index}"),
+                prompt_token_ids=token_ids,
+                stop=stop,
+                sampling=_sampling(body),
+                num_choices=body.best_of or body.n,
+                cache_salt=body.cache_salt or "",
+            )
             for index, token_ids in enumerate(prompts)
         ),
+        num_returned=body.n,
         stream=body.stream,
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
     )

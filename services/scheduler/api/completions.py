@@ -17,7 +17,7 @@ from scheduler.api.disconnect import work_unless_disconnected
 from scheduler.api.errors import ApiError, as_api_error, internal_error
 from scheduler.api.generation import generate_all
 from scheduler.api.models import ServedModel
-from scheduler.api.results import Choice, Usage, envelope
+from scheduler.api.results import Choices, Usage, envelope
 from scheduler.api.schemas import CompletionRequest, parse_completion_request
 from scheduler.errors import SchedulerError
 from scheduler.ports import Generator, Tokenizer
@@ -44,13 +44,13 @@ class CompletionService:
         """Sends one JSON body when every prompt is complete."""
         created = int(time.time())
         usage = Usage(call.num_prompt_tokens)
-        choices = [Choice(index) for index in range(len(call.requests))]
+        choices = Choices(call)
         async with aclosing(generate_all(self.generator, call.requests)) as deltas:
             async for index, delta in deltas:
-                choices[index].add(delta)
+                choices.add(index, delta)
                 usage.add(index, delta)
         answer = envelope(call, self.model, created)
-        answer |= {"choices": [choice.json() for choice in choices], "usage": usage.json()}
+        answer |= {"choices": choices.json(), "usage": usage.json()}
         body = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
         length = (b"content-length", str(len(body)).encode())
         await _start(send, call, [(b"content-type", b"application/json"), length])
@@ -69,7 +69,8 @@ class CompletionService:
                         started = True
                     usage.add(index, delta)
                     if delta.text or delta.finish_reason is not None:
-                        await _send_part(send, encoder.chunk(index, delta))
+                        choice_index = index * call.num_returned + delta.choice_index
+                        await _send_part(send, encoder.chunk(choice_index, delta))
             if call.include_usage:
                 await _send_part(send, encoder.usage(usage.json()))
         except Exception as error:

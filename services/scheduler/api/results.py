@@ -45,24 +45,54 @@ class Usage:
 
 @dataclass(slots=True)
 class Choice:
-    """The output of one prompt."""
+    """One output of one prompt."""
 
-    index: int
     texts: list[str] = field(default_factory=list)
+    num_tokens: int = 0
+    sum_logprobs: float = 0.0
     last: OutputDelta | None = None
+
+    @property
+    def mean_logprob(self) -> float:
+        """How probable the model itself finds the output, per token."""
+        return self.sum_logprobs / max(self.num_tokens, 1)
 
     def add(self, delta: OutputDelta) -> None:
         """Appends one delta."""
         self.texts.append(delta.text)
+        self.num_tokens += len(delta.token_ids)
+        self.sum_logprobs += sum(delta.logprobs)
         self.last = delta
 
-    def json(self) -> dict[str, Any]:
+    def json(self, index: int) -> dict[str, Any]:
         """OpenAI's choice object, with the string or token id that stopped it."""
         reason = self.last.finish_reason if self.last is not None else None
         return {
-            "index": self.index,
+            "index": index,
             "text": "".join(self.texts),
             "logprobs": None,
             "finish_reason": reason.value if reason is not None else None,
             "stop_reason": self.last.stop_reason if self.last is not None else None,
         }
+
+
+class Choices:
+    """The choices of all prompts of a call: prompt ``i``, choice ``j`` is returned at index ``i * n + j``."""
+
+    def __init__(self, call: CompletionCall) -> None:
+        self._num_returned = call.num_returned
+        self._of_prompts = [[Choice() for _ in range(request.num_choices)] for request in call.requests]
+
+    def add(self, prompt_index: int, delta: OutputDelta) -> None:
+        """Appends one delta."""
+        self._of_prompts[prompt_index][delta.choice_index].add(delta)
+
+    def json(self) -> list[dict[str, Any]]:
+        """The choices to return; where more were generated, each prompt's most probable ones, best first."""
+        returned = [choice for choices in self._of_prompts for choice in self._best(choices)]
+        return [choice.json(index) for index, choice in enumerate(returned)]
+
+    def _best(self, choices: list[Choice]) -> list[Choice]:
+        if len(choices) == self._num_returned:
+            return choices
+        return sorted(choices, key=lambda choice: -choice.mean_logprob)[: self._num_returned]

@@ -13,6 +13,8 @@ from scheduler.api.prompts import MAX_SHOWN_CHARS, PROMPT_SCHEMA, Prompt, prompt
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 1024
+MAX_CHOICES = 128
+MAX_SALT_CHARS = 256
 MAX_TOKENS = 2**31 - 1
 MAX_TOP_K = 2**31 - 1
 CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field", "not_supported": "not_supported"}
@@ -68,9 +70,21 @@ class CompletionRequest(StrictModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices to return for each prompt")
+    best_of: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CHOICES,
+        description="choices to generate, of which the n with the highest mean token log-probability are returned; "
+        "default: n",
+    )
+    cache_salt: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_SALT_CHARS,
+        description="cached prefixes are shared within one salt",
+    )
 
-    n: Annotated[Any, not_supported_beyond(1)] = 1
-    best_of: Annotated[Any, not_supported_beyond(1)] = 1
     echo: Annotated[Any, not_supported_beyond(False)] = False
     logprobs: Annotated[Any, not_supported_beyond()] = None
     suffix: Annotated[Any, not_supported_beyond("")] = ""
@@ -87,7 +101,21 @@ def parse_completion_request(body: dict[str, Any]) -> CompletionRequest:
         raise _as_api_error(error.errors(include_url=False)[0]) from None
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options is only accepted with stream: true", param="stream_options")
+    _check_best_of(request)
     return request
+
+
+def _check_best_of(request: CompletionRequest) -> None:
+    if request.best_of is None or request.best_of == request.n:
+        return
+    if request.best_of < request.n:
+        raise invalid(f"best_of is {request.best_of}, but must be at least n, which is {request.n}", param="best_of")
+    if request.stream:
+        raise invalid(
+            f"best_of is {request.best_of}, but with stream: true must be n, which is {request.n}: "
+            "the best are known only at the end",
+            param="best_of",
+        )
 
 
 def _as_api_error(details: ErrorDetails) -> ApiError:

@@ -38,7 +38,7 @@ class PrefixDomain:
         """The part of the domain that a request's own salt sets apart: mixed into the tenant's, never in its place."""
         if not cache_salt:
             return self
-        salt = sha256(_field(b"s", self.tenant_salt) + _field(b"r", cache_salt.encode())).digest()
+        salt = sha256(_field(b"s", self.tenant_salt) + _field(b"r", cache_salt.encode(errors="surrogatepass"))).digest()
         return replace(self, tenant_salt=salt)
 
 

@@ -8,7 +8,7 @@ from octavo import redis_server
 from octavo.data_folder import DataFolder
 from octavo.errors import AddressInUse, ServiceFailed
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, claim_port
+from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
 
 MODEL = Path("/models/m.gguf")
 
@@ -27,6 +27,7 @@ def settings(tmp_path, **changes):
         "kv_memory": "1GiB",
         "max_num_batched_tokens": 512,
         "max_num_seqs": 64,
+        "preemption_mode": PreemptionMode.AUTO,
         "max_model_len": None,
         "threads": None,
         "dtype": Dtype.FLOAT32,

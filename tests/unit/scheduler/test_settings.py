@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.adapters.model_fingerprint import model_fingerprint
+from scheduler.core.preemption import PreemptionMode
 from scheduler.settings import LogLevel, Settings, command, default_model_name
 
 REQUIRED = {"--kvmanager": "unix:/run/k.sock", "--worker": "localhost:9402", "--model": "/models/tiny.Q4.gguf"}
@@ -32,6 +33,7 @@ def test_defaults_are_those_that_help_shows():
         served_model_name="tiny.Q4",
         max_num_batched_tokens=512,
         max_num_seqs=64,
+        preemption_mode=PreemptionMode.AUTO,
         max_model_len=None,
         max_waiting=1024,
         max_body_bytes=8 * 1024 * 1024,

@@ -61,7 +61,10 @@ class EchoStream(AsyncGenerator[OutputDelta, None]):
 
 
 class EchoGenerator:
-    """Repeats the prompt, one token a delta, until ``max_tokens``; a gate can hold it before each token."""
+    """Repeats the prompt, one token a delta, until ``max_tokens``; a gate can hold it before each token.
+
+    Each further choice shifts it by one letter.
+    """
 
     def __init__(self) -> None:
         self.readiness = Readiness(ready=True)
@@ -74,6 +77,7 @@ class EchoGenerator:
         self.refusal: SchedulerError | None = None
         self.failure_after: dict[int, SchedulerError] = {}
         self.num_cached_tokens = 0
+        self.best_choice = 0
         self.finish_reason = FinishReason.LENGTH
 
     @property
@@ -95,7 +99,8 @@ class EchoGenerator:
 
     async def deltas(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         if not request.stop.max_tokens:
-            yield OutputDelta(0, "", (), FinishReason.LENGTH)
+            for choice in range(request.num_choices):
+                yield OutputDelta(choice, "", (), FinishReason.LENGTH)
         for i in range(request.stop.max_tokens):
             await self.gate.wait()
             await asyncio.sleep(0)
@@ -103,7 +108,15 @@ class EchoGenerator:
                 raise self.failure_after[i]
             token_id = request.prompt_token_ids[i % len(request.prompt_token_ids)]
             reason = self.finish_reason if i == request.stop.max_tokens - 1 else None
-            yield OutputDelta(0, chr(token_id), (token_id,), reason, num_cached_tokens=self.num_cached_tokens)
+            for choice in range(request.num_choices):
+                yield OutputDelta(
+                    choice_index=choice,
+                    text=chr(token_id + choice),
+                    token_ids=(token_id + choice,),
+                    finish_reason=reason,
+                    num_cached_tokens=self.num_cached_tokens,
+                    logprobs=(-abs(choice - self.best_choice),),
+                )
 
     def abort(self, request_id: RequestId) -> bool:
         return request_id in self.running

@@ -102,6 +102,41 @@ async def test_chunks_of_several_prompts_interleave(complete):
     assert indexes != sorted(indexes)
 
 
+async def test_choices_are_numbered_prompt_by_prompt_and_the_prompt_counts_once(complete, generator):
+    body = (await complete(prompt=["a", "xy"], n=2, max_tokens=2, cache_salt="mine")).json()
+    assert [(choice["index"], choice["text"]) for choice in body["choices"]] == [
+        (0, "aa"),
+        (1, "bb"),
+        (2, "xy"),
+        (3, "yz"),
+    ]
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (3, 8)
+    assert [(request.num_choices, request.cache_salt) for request in generator.accepted] == [(2, "mine")] * 2
+
+
+async def test_choices_stream_interleaved_each_with_its_index_and_one_finish_reason(complete):
+    answer = await complete(prompt=["a", "x"], n=2, max_tokens=3, stream=True)
+    texts, ends = [""] * 4, []
+    for event in events(answer):
+        (choice,) = event["choices"]
+        texts[choice["index"]] += choice["text"]
+        ends += [choice["index"]] * (choice["finish_reason"] is not None)
+    assert texts == ["aaa", "bbb", "xxx", "yyy"]
+    assert sorted(ends) == [0, 1, 2, 3]
+
+
+async def test_of_more_choices_than_wanted_the_most_probable_are_returned_and_all_are_counted(complete, generator):
+    generator.best_choice = 2
+    body = (await complete(prompt=["a", "x"], n=2, best_of=4, max_tokens=3)).json()
+    assert [(choice["index"], choice["text"]) for choice in body["choices"]] == [
+        (0, "ccc"),
+        (1, "bbb"),
+        (2, "zzz"),
+        (3, "yyy"),
+    ]
+    assert body["usage"]["completion_tokens"] == 2 * 4 * 3
+
+
 async def test_a_stream_ends_with_one_finish_reason_and_done(complete):
     answer = await complete(max_tokens=3, stream=True)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"

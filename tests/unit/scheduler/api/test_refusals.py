@@ -40,9 +40,15 @@ def error_of(answer, status: int) -> dict:
         ("stream_options", {"include_usage": True}, ["stream: true"]),
         ("model", 5, ["5", "string"]),
         ("user", 5, ["5", "string"]),
-        ("n", 2, ["2", "not supported"]),
-        ("n", 1_000_000, ["1000000", "not supported"]),
-        ("best_of", 3, ["3", "not supported"]),
+        ("n", 0, ["0", "greater than or equal to 1"]),
+        ("n", 1_000_000, ["1000000", "128"]),
+        ("n", 9, ["9", "8", "may run at once"]),
+        ("n", "2", ["2", "integer"]),
+        ("best_of", 0, ["0", "greater than or equal to 1"]),
+        ("best_of", 129, ["129", "128"]),
+        ("cache_salt", "", ["at least 1 character"]),
+        ("cache_salt", "a" * 257, ["256"]),
+        ("cache_salt", 5, ["5", "string"]),
         ("echo", True, ["True", "not supported"]),
         ("logprobs", 0, ["0", "not supported"]),
         ("logprobs", -1, ["-1", "not supported"]),
@@ -100,6 +106,28 @@ async def test_one_bad_prompt_refuses_the_whole_call(complete, generator, stream
     too_big_for_the_pool = error_of(await complete(prompt=["abc", "a" * 50], stream=stream, max_tokens=9), 400)
     assert too_big_for_the_pool["code"] == "pool_too_small"
     assert generator.accepted == []
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ({"n": 3, "best_of": 2}, ["best_of is 2", "at least n, which is 3"]),
+        ({"n": 2, "best_of": 3, "stream": True}, ["best_of is 3", "stream: true", "which is 2"]),
+    ],
+)
+async def test_best_of_must_leave_a_choice_to_make(complete, generator, body, parts):
+    error = error_of(await complete(**body), 400)
+    assert error["param"] == "best_of"
+    assert all(part in error["message"] for part in parts)
+    assert generator.accepted == []
+    assert (await complete(n=2, best_of=2, stream=True)).status_code == 200
+
+
+async def test_choices_that_do_not_fit_the_pool_together_are_refused_with_the_numbers(complete):
+    error = error_of(await complete(prompt="a" * 10, max_tokens=15, n=3), 400)
+    assert (error["param"], error["code"]) == ("max_tokens", "pool_too_small")
+    for part in ("needs 14 blocks", "10 in the prompt", "3 choices of 4 blocks each", "the pool has 12"):
+        assert part in error["message"]
 
 
 async def test_an_unknown_model_is_not_found(complete):
