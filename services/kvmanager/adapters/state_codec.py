@@ -254,7 +254,7 @@ def _read_pins(reader: _Reader) -> list[Pin]:
 
 def _read_pool(reader: _Reader) -> BlockPoolSnapshot:
     following, preceding = reader.numbers("i"), reader.numbers("i")
-    counts, last_used = reader.numbers("I"), reader.numbers("Q")
+    counts, last_used = reader.numbers("I"), reader.numbers("I")
     return BlockPoolSnapshot(following, preceding, counts, last_used, reader.numbers("Q")[0])
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from kvmanager.core.plan import BlockId
 
+_STEP_IDS = 2**32
+"""Step ids that are told apart in four bytes per block."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPoolSnapshot:
@@ -27,14 +30,14 @@ class BlockPool:
     A block is in the ring exactly while its count is 0.
     """
 
-    __slots__ = ("_following", "_preceding", "counts", "last_used", "num_blocks", "num_free")
+    __slots__ = ("_following", "_last_used", "_preceding", "counts", "num_blocks", "num_free")
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._following = array("i", [*range(1, num_blocks + 1), 0])
         self._preceding = array("i", [num_blocks, *range(num_blocks)])
         self.counts = array("I", bytes(4 * num_blocks))
-        self.last_used = array("Q", bytes(8 * num_blocks))  # step id at which the count fell to 0
+        self._last_used = array("I", bytes(4 * num_blocks))  # step id at which the count fell to 0, modulo 2**32
         self.num_free = num_blocks
 
     def take(self) -> BlockId:
@@ -70,7 +73,7 @@ class BlockPool:
         self.counts[block_id] = count
         if count:
             return False
-        self.last_used[block_id] = step_id
+        self._last_used[block_id] = step_id % _STEP_IDS
         self._link(block_id, at_end=keep)
         self.num_free += 1
         return True
@@ -81,6 +84,13 @@ class BlockPool:
         self._following[before] = after
         self._preceding[after] = before
         self._link(block_id, at_end=False)
+
+    def last_used(self, block_id: BlockId, last_step_id: int) -> int:
+        """The step in which the block's last reference was taken away, 0 if it never had one.
+
+        ``last_step_id`` is the step now. What is longer ago than 2**32 steps looks younger.
+        """
+        return max(0, last_step_id - (last_step_id - self._last_used[block_id]) % _STEP_IDS)
 
     def free_blocks(self) -> list[BlockId]:
         """The free queue, first to be taken first. O(number of free blocks)."""
@@ -94,7 +104,7 @@ class BlockPool:
     def snapshot(self) -> BlockPoolSnapshot:
         """A copy of everything."""
         return BlockPoolSnapshot(
-            self._following[:], self._preceding[:], self.counts[:], self.last_used[:], self.num_free
+            self._following[:], self._preceding[:], self.counts[:], self._last_used[:], self.num_free
         )
 
     @classmethod
@@ -105,7 +115,7 @@ class BlockPool:
         pool._following = snapshot.following[:]
         pool._preceding = snapshot.preceding[:]
         pool.counts = snapshot.counts[:]
-        pool.last_used = snapshot.last_used[:]
+        pool._last_used = snapshot.last_used[:]
         pool.num_free = snapshot.num_free
         return pool
 

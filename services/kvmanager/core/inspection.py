@@ -114,12 +114,13 @@ class TierView:
         """Everything that is known of a block without looking at tables."""
         num_references, prefix_hash = self.num_references(block_id), self.hash_of(block_id)
         is_kept = num_references == 0 and prefix_hash is not None
+        now = self._space.last_step_id
         return BlockRow(
             block_id=block_id,
             num_references=num_references,
             prefix_hash=prefix_hash,
             parent_hash=self._space.device.tier.cache.parent_of(block_id) if self.is_device else None,
-            last_used_step_id=self._space.last_step_id if num_references else self.pool.last_used[block_id],
+            last_used_step_id=now if num_references else self.pool.last_used(block_id, now),
             is_pinned=self.is_pinned(block_id),
             num_filled_slots=self._space.shape.block_size if is_kept else 0,
         )
