@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from scheduler.core.chat import ChatMessage, PromptPart
+from scheduler.core.constraint import Grammar, TokenConstraint
 from scheduler.core.request import OutputDelta, Request, RequestId
 from scheduler.core.steps import Grant, Plan, Step, StepResult
 
@@ -87,11 +89,34 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
 
+    def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
+        """Token ids of a rendered prompt; special tokens are those that its pieces have, except in literal ones."""
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD.
 
         A leading space stays: the text is what these tokens add after other tokens.
         """
+
+
+class ChatTemplate(Protocol):
+    """How a model wants a conversation to be written down."""
+
+    def render(
+        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool, continue_final_message: bool
+    ) -> tuple[PromptPart, ...]:
+        """The prompt, in pieces: with the beginning of an answer, or open at the end of the last message.
+
+        Takes up to seconds for hostile input, so call it in a thread where the input is large. Raises
+        ``RequestRefused`` where the template does not accept the messages.
+        """
+
+
+class GrammarCompiler(Protocol):
+    """From a grammar to what holds an output to it."""
+
+    def compile(self, grammar: Grammar) -> TokenConstraint:
+        """The beginning of an output. Takes milliseconds, so call it in a thread. Raises ``RequestRefused``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from scheduler.adapters.tokenizer_gguf import gguf_tokenizer
+from scheduler.core.chat import PromptPart
 from scheduler.errors import InvalidConfiguration
 
 
@@ -32,6 +34,32 @@ class ModelTokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
         return self._tokenizer.encode(text).ids
+
+    def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
+        """Token ids of a rendered prompt; special tokens are those that its pieces have, except in literal ones."""
+        token_ids: list[int] = []
+        for part in parts:
+            tokenizer = self._blind_tokenizer if part.is_literal else self._tokenizer
+            token_ids += tokenizer.encode(part.text, add_special_tokens=False).ids
+        return token_ids
+
+    @property
+    def library_tokenizer(self) -> tokenizers.Tokenizer:
+        """For other adapters that need the whole vocabulary."""
+        return self._tokenizer
+
+    @cached_property
+    def special_tokens(self) -> frozenset[str]:
+        """What is no text, such as the mark at the end of a turn."""
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        return frozenset(token.content for token in added if token.special)
+
+    @cached_property
+    def _blind_tokenizer(self) -> tokenizers.Tokenizer:
+        """The same, but it takes special tokens for text."""
+        tokenizer = tokenizers.Tokenizer.from_str(self._tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD.
