@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_S = 0.05
 _LAST_RETRY_S = 1.0
 
+_BLOCKS_PER_ENTRY = 50
+"""Blocks of which a snapshot is written per journal entry at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolOpened:
@@ -42,10 +45,18 @@ class PoolOpened:
 
 @dataclass(frozen=True, slots=True)
 class JournalPolicy:
-    """A step waits ``patience_s`` for the journal. A snapshot is written every ``snapshot_interval`` entries."""
+    """A step waits ``patience_s`` for the journal. A snapshot is written every ``snapshot_interval`` entries.
+
+    A snapshot's cost grows with the pool, so that of a very large pool is written less often: its share of a step
+    stays the same.
+    """
 
     patience_s: float = 10.0
     snapshot_interval: int = 2000
+
+    def snapshot_interval_of(self, num_blocks: int) -> int:
+        """Entries between two snapshots of a pool with so many blocks."""
+        return max(self.snapshot_interval, num_blocks // _BLOCKS_PER_ENTRY)
 
 
 class Pool:
@@ -207,7 +218,9 @@ class Pool:
 
     def _snapshot_in_time(self) -> None:
         """Starts a snapshot every so many entries. Only copying the state takes the caller's time."""
-        if self._replica.position - self._last_snapshot < self._policy.snapshot_interval:
+        shape = self._replica.state.space.shape
+        interval = self._policy.snapshot_interval_of(shape.num_device_blocks + shape.num_host_blocks)
+        if self._replica.position - self._last_snapshot < interval:
             return
         if self._snapshot_task is None or self._snapshot_task.done():
             self._last_snapshot = self._replica.position

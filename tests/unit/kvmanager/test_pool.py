@@ -8,6 +8,7 @@ import pytest
 from doubles.managers import OPENING, Manager, decode, enter
 from doubles.memory_journal import MemoryStore
 from kvmanager.errors import BrokenPromise, JournalUnavailable, PoolNotOpen, PoolOwnedElsewhere, StaleStep
+from kvmanager.pool import JournalPolicy
 
 
 @pytest.fixture
@@ -121,6 +122,12 @@ async def test_snapshots_are_written_in_time_and_trim_the_journal(store):
     await again.open()
     assert again.state.snapshot() == manager.state.snapshot()
     assert await again.step(decode(11)) == manager.state.stored_answer(11)
+
+
+def test_a_very_large_pool_is_written_down_less_often():
+    policy = JournalPolicy(snapshot_interval=2000)
+    assert policy.snapshot_interval_of(100_000) == 2000
+    assert policy.snapshot_interval_of(1_000_000) == 20_000
 
 
 async def test_the_journal_keeps_only_the_waiting_groups_that_changed_something(store, manager):
