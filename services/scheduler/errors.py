@@ -3,6 +3,8 @@
 SchedulerError
 ├── InvalidConfiguration  a setting or the model's files are unusable at start: exit code 2
 ├── RequestRefused      the request is at fault                      HTTP 400
+├── NotFound            what was asked for is not there              HTTP 404
+├── Conflict            what was asked for cannot be done now        HTTP 409
 ├── QueueFull           too many requests wait                       HTTP 429
 ├── NotReady            tokens cannot advance, or it is draining     HTTP 503
 ├── RequestFailed       an accepted request cannot be finished       HTTP 500
@@ -27,6 +29,18 @@ class RequestRefused(SchedulerError):
         super().__init__(message)
         self.message = message
         self.param = param
+        self.code = code
+
+
+class NotFound(SchedulerError):
+    """Names what is not there."""
+
+
+class Conflict(SchedulerError):
+    """Says what is in the way; ``code`` is for programs."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
         self.code = code
 
 

@@ -7,6 +7,7 @@ import time
 
 import uvloop
 
+from scheduler.adapters.grpc_inspector import GrpcPoolInspector, GrpcWorkerInspector
 from scheduler.adapters.grpc_memory import GrpcMemory
 from scheduler.adapters.grpc_worker import GrpcWorker
 from scheduler.adapters.model_fingerprint import model_fingerprint
@@ -16,7 +17,7 @@ from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
 from scheduler.core.shape import SchedulerConfig
-from scheduler.engine import Engine, EngineConfig
+from scheduler.engine import Administration, Engine, EngineConfig
 from scheduler.settings import Settings, command
 
 logger = logging.getLogger("scheduler")
@@ -42,7 +43,10 @@ async def serve_until_stopped(settings: Settings) -> None:
         engine = Engine(GrpcWorker(settings.worker), GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
         fingerprint = model_fingerprint(settings.model, octavo_version())
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
-        app = create_app(CompletionService(engine, tokenizer, model, settings.max_body_bytes))
+        pools, worker = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
+        admin = Administration(engine.replica, pools, worker)
+        service = CompletionService(engine, tokenizer, model, settings.max_body_bytes)
+        app = create_app(service, admin, settings.admin_key)
         await engine.start()
         try:
             host, port = listener.getsockname()[:2]
@@ -50,6 +54,7 @@ async def serve_until_stopped(settings: Settings) -> None:
             await serve(app, listener, engine, signals, settings.drain_timeout)
         finally:
             await engine.close()
+            await admin.close()
         logger.info("stopped")
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "max_body_bytes": (1024, 2**31 - 1),
     "drain_timeout": (0, 86_400),
 }
+MIN_KEY_CHARS, MAX_KEY_CHARS = 16, 512
 ADDRESS = re.compile(r"unix:/.+|[^:/\s]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
@@ -51,6 +52,7 @@ class Settings:
     max_body_bytes: int
     drain_timeout: float  # seconds
     log_level: LogLevel
+    admin_key: str | None = field(default=None, repr=False)  # None: administration is switched off
 
     def __post_init__(self) -> None:
         """Checks each value, then what spans more than one flag."""
@@ -63,6 +65,10 @@ class Settings:
                 raise InvalidConfiguration(f"{flag} is {address!r}, but one address is supported")
             if not ADDRESS.fullmatch(address):
                 raise InvalidConfiguration(f"{flag} is {address!r}, but must be unix:/path or host:port")
+        if self.admin_key is not None and not MIN_KEY_CHARS <= len(self.admin_key) <= MAX_KEY_CHARS:
+            raise InvalidConfiguration(
+                f"--admin-key has {len(self.admin_key)} characters, but must have {MIN_KEY_CHARS} to {MAX_KEY_CHARS}"
+            )
         if not self.served_model_name.strip():
             raise InvalidConfiguration(f"--served-model-name is {self.served_model_name!r}, but must not be blank")
         if self.max_num_seqs > self.max_num_batched_tokens:
@@ -118,6 +124,14 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
             float,
             typer.Option(envvar="OCTAVO_DRAIN_TIMEOUT", help="Seconds for requests after SIGTERM."),
         ] = 30.0,
+        admin_key: Annotated[
+            str | None,
+            typer.Option(
+                envvar="OCTAVO_ADMIN_KEY",
+                help="Key of /admin/v1; better given as a variable. Default: administration is switched off.",
+                show_default=False,
+            ),
+        ] = None,
         log_level: Annotated[LogLevel, typer.Option(envvar="OCTAVO_LOG_LEVEL")] = LogLevel.INFO,
     ) -> None:
         try:
@@ -136,6 +150,7 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
                 max_body_bytes=max_body_bytes,
                 drain_timeout=drain_timeout,
                 log_level=log_level,
+                admin_key=admin_key or None,
             )
             code = run(settings)
         except InvalidConfiguration as error:

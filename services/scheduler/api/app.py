@@ -4,19 +4,23 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
+from scheduler.api.admin import admin_router
+from scheduler.api.admin_pins import PinService
 from scheduler.api.completions import CompletionService, completions_router
 from scheduler.api.errors import install_error_handlers
 from scheduler.api.health import health_router
 from scheduler.api.models import models_router
+from scheduler.inspection import Administrator
 
 
-def create_app(service: CompletionService) -> FastAPI:
+def create_app(service: CompletionService, admin: Administrator, admin_key: str | None = None) -> FastAPI:
     """All routes over one service. The OpenAPI document is at `/openapi.json`."""
     app = FastAPI(title="Octavo", version=octavo_version(), docs_url=None, redoc_url=None, redirect_slashes=False)
     install_error_handlers(app)
     app.include_router(completions_router(service))
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
+    app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes), admin_key))
     return app
 
 

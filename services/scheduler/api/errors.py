@@ -8,9 +8,10 @@ from http import HTTPStatus
 from typing import NoReturn
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from scheduler.errors import NotReady, QueueFull, RequestFailed, RequestRefused, SchedulerError
+from scheduler.errors import Conflict, NotFound, NotReady, QueueFull, RequestFailed, RequestRefused, SchedulerError
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
@@ -50,11 +51,15 @@ def invalid(message: str, *, param: str | None = None, code: str = "invalid_valu
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 
-def as_api_error(error: SchedulerError) -> ApiError:
+def as_api_error(error: SchedulerError) -> ApiError:  # noqa: PLR0911 - one per error
     """What the client is told of a scheduler's error."""
     match error:
         case RequestRefused():
             return invalid(error.message, param=error.param, code=error.code or "invalid_value")
+        case NotFound():
+            return ApiError(HTTPStatus.NOT_FOUND, str(error), code="not_found")
+        case Conflict():
+            return ApiError(HTTPStatus.CONFLICT, str(error), code=error.code)
         case QueueFull():
             return ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -86,6 +91,7 @@ def install_error_handlers(app: FastAPI) -> None:
     """Makes every exception that a route or the router raises an answer in OpenAI's form."""
     app.add_exception_handler(ApiError, _answer_api_error)
     app.add_exception_handler(SchedulerError, _answer_scheduler_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(HTTPException, _answer_http_exception)
     app.add_exception_handler(Exception, _answer_defect)
 
@@ -96,6 +102,15 @@ async def _answer_api_error(_request: Request, error: Exception) -> Response:
 
 async def _answer_scheduler_error(_request: Request, error: Exception) -> Response:
     return error_response(as_api_error(error)) if isinstance(error, SchedulerError) else _wrong_handler(error)
+
+
+async def _answer_validation_error(_request: Request, error: Exception) -> Response:
+    """A query parameter or part of the path is at fault; bodies are validated by their own routes."""
+    if not isinstance(error, RequestValidationError):
+        _wrong_handler(error)
+    details = error.errors()[0]
+    param = str(details["loc"][-1])
+    return error_response(invalid(f"{param} is {details.get('input')!r}: {details['msg']}", param=param))
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> Response:

@@ -98,7 +98,7 @@ def parse_completion_request(body: dict[str, Any]) -> CompletionRequest:
     try:
         request = CompletionRequest.model_validate({name: value for name, value in body.items() if value is not None})
     except ValidationError as error:
-        raise _as_api_error(error.errors(include_url=False)[0]) from None
+        raise as_api_error(error.errors(include_url=False)[0]) from None
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options is only accepted with stream: true", param="stream_options")
     _check_best_of(request)
@@ -118,7 +118,8 @@ def _check_best_of(request: CompletionRequest) -> None:
         )
 
 
-def _as_api_error(details: ErrorDetails) -> ApiError:
+def as_api_error(details: ErrorDetails) -> ApiError:
+    """400 that names the field, its value and the limit."""
     param = ".".join(map(str, details["loc"]))
     code = CODES.get(details["type"], "invalid_value")
     match details["type"]:

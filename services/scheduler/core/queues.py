@@ -68,6 +68,7 @@ class Queues:
                 else:
                     sequence.lose_memory()
             if group:
+                group.num_preemptions += 1
                 self.waiting.appendleft(group)
         if grant.preempted_group_ids:
             self._rebuild_running(grant.preempted_group_ids)

@@ -148,6 +148,7 @@ class SequenceGroup:
     request: Request
     sequences: list[Sequence]
     num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache when it first entered
+    num_preemptions: int = 0
 
     @property
     def live_sequences(self) -> list[Sequence]:

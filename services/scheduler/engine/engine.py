@@ -64,6 +64,11 @@ class Engine:
         return self._replica.scheduler
 
     @property
+    def replica(self) -> Replica:
+        """The replica that schedules, for administration."""
+        return self._replica
+
+    @property
     def max_model_len(self) -> int:
         """Most tokens, prompt and output together, that one sequence may have. 0 before the first worker attached."""
         scheduler = self._replica.scheduler

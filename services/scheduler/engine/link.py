@@ -32,6 +32,11 @@ class Link:
         """Whether both connections are up."""
         return self.worker.is_open and self.memory.is_open
 
+    @property
+    def worker_id(self) -> str:
+        """Names the worker and its pool; empty before it was attached to."""
+        return self._description.worker_id if self._description else ""
+
     def distrust(self) -> None:
         """Has the next ``connect`` begin afresh: the peers forget all sequences."""
         self._forget = True

@@ -40,12 +40,18 @@ class Replica:
         self._wake = asyncio.Event()
         self._backoff_s = config.min_backoff_s
         self._num_refused_steps = 0  # since the last committed one
+        self.boundary = asyncio.Lock()  # free between two steps; whoever holds it holds the next one up
         self.progress = Progress(asyncio.get_running_loop().time)
 
     @property
     def scheduler(self) -> Scheduler | None:
         """The scheduling core; ``None`` before the first worker attached. To look at, not to change."""
         return self._scheduler
+
+    @property
+    def worker_id(self) -> str:
+        """Whose pool is scheduled; empty before the first worker attached."""
+        return self._link.worker_id
 
     @property
     def num_open(self) -> int:
@@ -92,14 +98,20 @@ class Replica:
     # ---- the loop
 
     async def _advance(self) -> None:
+        async with self.boundary:
+            has_stepped = await self._step()
+        if not has_stepped:
+            await self._park()
+
+    async def _step(self) -> bool:
+        """One whole step; ``False`` if there was nothing to do."""
         scheduler = self._scheduler
         assert scheduler is not None, "connected before"
         step = scheduler.unanswered_step
         if step is None:
             plan = scheduler.plan()
             if plan is None:
-                await self._park()
-                return
+                return False
             grant = await self._link.memory.grant(plan)
             _tell(grant)
             step = scheduler.apply(grant)
@@ -111,6 +123,7 @@ class Replica:
             self.progress.note()
         elif scheduler.groups:
             await asyncio.sleep(_PAUSE_S)
+        return True
 
     async def _park(self) -> None:
         """Nothing to do: waits for work, and looks after the connections meanwhile."""

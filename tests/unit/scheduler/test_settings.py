@@ -74,6 +74,17 @@ def test_a_bad_value_ends_the_start_by_flag_value_and_limit(flag, value, limit):
     assert limit in message
 
 
+def test_an_admin_key_is_taken_from_the_variable_and_never_shown():
+    (settings,), _ = start(env={"OCTAVO_ADMIN_KEY": "k" * 16})
+    assert settings.admin_key == "k" * 16
+    assert "k" * 16 not in repr(settings)
+    (settings,), _ = start(env={"OCTAVO_ADMIN_KEY": ""})
+    assert settings.admin_key is None
+    seen, result = start(env={"OCTAVO_ADMIN_KEY": "short"})
+    assert (seen, result.exit_code) == ([], 2)
+    assert result.stderr == "error: --admin-key has 5 characters, but must have 16 to 512\n"
+
+
 def test_the_exit_code_is_what_serving_returns():
     _, result = start(code=3)
     assert result.exit_code == 3

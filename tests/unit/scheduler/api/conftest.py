@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from doubles.administrator import AdministratorDouble
 from scheduler.api.app import create_app
 from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
@@ -143,8 +144,13 @@ def tokenizer() -> ByteTokenizer:
 
 
 @pytest.fixture
-async def client(generator, tokenizer) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(service_of(generator, tokenizer)), raise_app_exceptions=False)
+def service(generator, tokenizer) -> CompletionService:
+    return service_of(generator, tokenizer)
+
+
+@pytest.fixture
+async def client(service) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(service, AdministratorDouble()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
         yield client
 
@@ -163,7 +169,7 @@ def serving(generator, tokenizer):
 
     @asynccontextmanager
     async def run(drain_timeout_s: float = 5.0):
-        app = create_app(service_of(generator, tokenizer))
+        app = create_app(service_of(generator, tokenizer), AdministratorDouble())
         signals = StopSignals()
         listener = listen("127.0.0.1", 0)
         task = asyncio.create_task(serve(app, listener, generator, signals, drain_timeout_s))
