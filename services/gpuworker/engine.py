@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuworker.core.state import Limits, StepState
-from gpuworker.core.steps import SequenceId, Step, StepFailure, StepResult
+from gpuworker.core.steps import Drawn, SequenceId, Step, StepFailure, StepResult
 from gpuworker.core.tables import BlockTable
 from gpuworker.errors import LogitsNotFinite, StepRefused
 from gpuworker.executor import Executor
@@ -125,7 +125,7 @@ class Engine:
             logger.warning("%s", message)
             return StepFailure(step.step_id, message, failed_sequence_ids=failed)
         compute_s = time.perf_counter() - started
-        return StepResult(step.step_id, sequence_ids, tuple(drawn.token_ids), tuple(drawn.logprobs), compute_s)
+        return _result(step.step_id, sequence_ids, drawn, compute_s)
 
     def _lose_memory(self, step: Step, error: Exception) -> StepFailure:
         self._state.forget()
@@ -136,6 +136,23 @@ class Engine:
         return StepFailure(
             step.step_id, f"step {step.step_id} failed: {type(error).__name__}: {error}", epoch_is_stale=True
         )
+
+
+def _result(step_id: int, sequence_ids: tuple[SequenceId, ...], drawn: Drawn, compute_s: float) -> StepResult:
+    scores, scored = drawn.scores, drawn.scored
+    return StepResult(
+        step_id=step_id,
+        sequence_ids=sequence_ids,
+        token_ids=tuple(drawn.token_ids),
+        logprobs=tuple(scores.logprobs),
+        compute_s=compute_s,
+        num_top=tuple(scores.num_top),
+        top_token_ids=tuple(scores.top_token_ids),
+        top_logprobs=tuple(scores.top_logprobs),
+        scored_logprobs=tuple(scored.logprobs),
+        scored_top_token_ids=tuple(scored.top_token_ids),
+        scored_top_logprobs=tuple(scored.top_logprobs),
+    )
 
 
 def _new_epoch() -> int:

@@ -11,8 +11,9 @@ from gpuworker.core.batch import Batch
 from gpuworker.core.steps import BlockChanges, Drawn
 from gpuworker.core.tables import BlockTable
 from gpuworker.kernels import AttentionBatch, KernelOps, KVCache
+from gpuworker.logprobs import scores
 from gpuworker.model.llama import Llama, ModelInput
-from gpuworker.sampling import log_probabilities, sample
+from gpuworker.sampling import sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +39,18 @@ class Executor:
         if not batch.token_ids:
             return Drawn()
         logits = self.logits(batch)
-        if len(batch.samples) > len(logits):
-            logits = logits[batch.logit_rows]
-        token_ids = sample(logits, batch.samples)
-        return Drawn(token_ids, log_probabilities(logits, token_ids))
+        num_drawn = len(logits) - len(batch.scored_token_ids)
+        drawn, scored = logits[:num_drawn], logits[num_drawn:]
+        if len(batch.samples) > num_drawn:
+            drawn = drawn[batch.logit_rows]
+        token_ids = sample(drawn, batch.samples)
+        num_top = [entry.params.num_top_logprobs for entry in batch.samples]
+        return Drawn(
+            token_ids, scores(drawn, token_ids, num_top), scores(scored, batch.scored_token_ids, batch.scored_num_top)
+        )
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits [num_rows, vocab_size] of the rows that sample; the KV of every token is written."""
+        """Logits [num_rows, vocab_size] of ``batch.sample_rows``; the KV of every token is written."""
         return self.model.forward(to_tensors(batch), self.ops, self.device_pool)
 
 

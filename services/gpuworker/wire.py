@@ -12,6 +12,7 @@ from gpuworker.core.steps import (
     Step,
     StepFailure,
     StepResult,
+    TokenRules,
 )
 from gpuworker.engine import Engine, EngineView, StepAnswer
 from gpuworker.v1 import gpuworker_pb2 as pb
@@ -31,6 +32,10 @@ def step_from_wire(message: pb.Step) -> Step:
         samples=tuple(message.samples),
         token_ids=tuple(message.token_ids),
         num_choices=tuple(message.num_choices),
+        token_masks=tuple(message.token_masks),
+        scored_rows=tuple(message.scored_rows),
+        scored_token_ids=tuple(message.scored_token_ids),
+        scored_num_top=tuple(message.scored_num_top),
     )
 
 
@@ -88,6 +93,12 @@ def _result_to_wire(result: StepResult) -> pb.StepResult:
         token_ids=result.token_ids,
         logprobs=result.logprobs,
         compute_seconds=result.compute_s,
+        num_top=result.num_top,
+        top_token_ids=result.top_token_ids,
+        top_logprobs=result.top_logprobs,
+        scored_logprobs=result.scored_logprobs,
+        scored_top_token_ids=result.scored_top_token_ids,
+        scored_top_logprobs=result.scored_top_logprobs,
     )
 
 
@@ -117,7 +128,26 @@ def _new_sequence_from_wire(message: pb.NewSequence) -> NewSequence:
             top_k=sampling.top_k,
             seed=sampling.seed,
             choice_index=sampling.choice_index,
+            min_p=sampling.min_p,
+            num_top_logprobs=sampling.num_top_logprobs,
+            rules=_rules_from_wire(sampling.rules) if sampling.HasField("rules") else None,
         ),
+        message.num_prompt_tokens,
+        tuple(message.token_ids),
+    )
+
+
+def _rules_from_wire(message: pb.TokenRules) -> TokenRules:
+    return TokenRules(
+        biased_token_ids=tuple(message.biased_token_ids),
+        biases=tuple(message.biases),
+        allowed_token_ids=tuple(message.allowed_token_ids),
+        bad_words=tuple(tuple(word.token_ids) for word in message.bad_words),
+        min_tokens=message.min_tokens,
+        late_token_ids=tuple(message.late_token_ids),
+        repetition_penalty=message.repetition_penalty or 1.0,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
     )
 
 

@@ -3,16 +3,27 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuworker.core.history import TokenHistory
 from gpuworker.core.steps import Sample, SamplingParams, SequenceId, Step
 from gpuworker.core.tables import BlockTable, BlockTables
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSampling:
+    """What drawing a sequence's tokens needs; a history where its rules look back."""
+
+    params: SamplingParams
+    num_prompt_tokens: int = 0
+    history: TokenHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """All tokens of a step, sequences one after the other.
 
-    ``sample_rows`` are the tokens that have logits; ``samples[i]`` is drawn from row ``logit_rows[i]`` of these. A slot
-    is ``block_id * block_size + offset``.
+    ``sample_rows`` are the tokens that have logits; ``samples[i]`` is drawn from row ``logit_rows[i]`` of these. The
+    last rows, one for each entry of ``scored_token_ids``, are there to score that token. A slot is
+    ``block_id * block_size + offset``.
     """
 
     token_ids: Sequence[int]  # [num_tokens]
@@ -24,9 +35,11 @@ class Batch:
     sample_rows: Sequence[int]  # [num_rows]
     logit_rows: Sequence[int]  # [num_samples]
     samples: Sequence[Sample]  # [num_samples]
+    scored_token_ids: Sequence[int] = ()  # [num_scored]
+    scored_num_top: Sequence[int] = ()  # [num_scored], most probable tokens to tell with each
 
 
-def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, SamplingParams], block_size: int) -> Batch:
+def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, SequenceSampling], block_size: int) -> Batch:
     """The batch of ``step``, whose changes must have been carried out on ``tables``."""
     positions: list[int] = []
     slot_mapping: list[int] = []
@@ -42,8 +55,8 @@ def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, Sampl
         slot_mapping.extend(slots(block_tables[index], first, end, block_size))
         query_starts.append(len(positions))
         if step.samples[index]:
-            drawn = _choices(sampling[sequence_id], step.num_choices[index] if step.num_choices else 1)
-            samples += [Sample(sequence_id, end, params) for params in drawn]
+            drawn = _samples(step, index, sampling[sequence_id])
+            samples += drawn
             logit_rows += [len(sample_rows)] * len(drawn)
             sample_rows.append(len(positions) - 1)
     return Batch(
@@ -53,17 +66,31 @@ def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, Sampl
         query_starts=query_starts,
         context_lens=context_lens,
         block_tables=block_tables,
-        sample_rows=sample_rows,
+        sample_rows=[*sample_rows, *step.scored_rows],
         logit_rows=logit_rows,
         samples=samples,
+        scored_token_ids=step.scored_token_ids,
+        scored_num_top=step.scored_num_top,
     )
 
 
-def _choices(params: SamplingParams, num_choices: int) -> list[SamplingParams]:
-    """The parameters of each choice that begins here; of its own where there is but one."""
+def _samples(step: Step, index: int, sampling: SequenceSampling) -> list[Sample]:
+    """A sample for each choice that begins here; for the sequence's own where there is but one."""
+    sample = Sample(
+        step.sequence_ids[index],
+        step.positions[index] + step.num_tokens[index],
+        sampling.params,
+        sampling.num_prompt_tokens,
+        sampling.history,
+        step.token_masks[index] if step.token_masks else b"",
+    )
+    num_choices = step.num_choices[index] if step.num_choices else 1
     if num_choices == 1:
-        return [params]
-    return [replace(params, choice_index=index) for index in range(num_choices)]
+        return [sample]
+    return [
+        replace(sample, params=replace(sampling.params, choice_index=choice_index))
+        for choice_index in range(num_choices)
+    ]
 
 
 def slots(table: BlockTable, first: int, end: int, block_size: int) -> Iterator[int]:

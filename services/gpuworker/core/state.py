@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from gpuworker.core.batch import Batch, lay_out
-from gpuworker.core.steps import SamplingParams, SequenceId, Step
-from gpuworker.core.tables import BlockTable, BlockTables, LengthsAfter, check_columns
+from gpuworker.core.batch import Batch, SequenceSampling, lay_out
+from gpuworker.core.history import TokenHistory
+from gpuworker.core.promises import check_new_sequences, check_shape, check_token_ids
+from gpuworker.core.steps import NewSequence, SequenceId, Step
+from gpuworker.core.tables import BlockTable, BlockTables, LengthsAfter
 from gpuworker.errors import StepRefused
 
 
@@ -20,7 +22,7 @@ class Limits:
 
 
 class StepState:
-    """Block tables and sampling parameters of every sequence.
+    """Block tables and what sampling needs of every sequence.
 
     ``check`` asks and changes nothing; ``apply`` changes everything that the step changes. Between the two nothing
     can go wrong, so a step takes place whole or not at all.
@@ -29,7 +31,8 @@ class StepState:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._tables = BlockTables(num_device_blocks=limits.num_device_blocks, num_host_blocks=limits.num_host_blocks)
-        self._sampling: dict[SequenceId, SamplingParams] = {}
+        self._sampling: dict[SequenceId, SequenceSampling] = {}
+        self._histories: dict[SequenceId, TokenHistory] = {}  # of those sequences whose rules look back
 
     @property
     def num_sequences(self) -> int:
@@ -43,9 +46,9 @@ class StepState:
     def check(self, step: Step) -> None:
         """Raises ``StepRefused`` with the field, the value and the limit unless the step can be carried out."""
         lengths = self._tables.check(step.changes)
-        _check_shape(step)
-        self._check_new_sequences(step)
-        self._check_token_ids(step)
+        check_shape(step)
+        check_new_sequences(step.new_sequences, self._limits.vocab_size)
+        check_token_ids(step, self._limits.vocab_size)
         self._check_sequences(step, lengths)
 
     def apply(self, step: Step) -> Batch:
@@ -53,32 +56,35 @@ class StepState:
         self._tables.apply(step.changes)
         for sequence_id in step.changes.dropped:
             self._sampling.pop(sequence_id, None)
+            self._histories.pop(sequence_id, None)
         for new in step.new_sequences:
-            self._sampling[new.sequence_id] = new.sampling
+            self._introduce(new)
+        if self._histories:
+            self._remember(step)
         return lay_out(step, self._tables, self._sampling, self._limits.block_size)
 
     def forget(self) -> None:
         """Forgets every sequence."""
         self._tables.clear()
         self._sampling.clear()
+        self._histories.clear()
 
-    def _check_new_sequences(self, step: Step) -> None:
-        for new in step.new_sequences:
-            params, name = new.sampling, f"sampling of sequence {new.sequence_id}"
-            if not 0.0 <= params.temperature < float("inf"):
-                raise StepRefused(f"{name}: temperature is {params.temperature}, but must be at least 0 and finite")
-            if not 0.0 < params.top_p <= 1.0:
-                raise StepRefused(f"{name}: top_p is {params.top_p}, but must be above 0 and at most 1")
-            if params.top_k < 0:
-                raise StepRefused(f"{name}: top_k is {params.top_k}, but must be at least 0")
+    def _introduce(self, new: NewSequence) -> None:
+        rules, history = new.sampling.rules, None
+        self._histories.pop(new.sequence_id, None)
+        if rules is not None and rules.looks_back:
+            history = TokenHistory(new.token_ids, new.num_prompt_tokens)
+            self._histories[new.sequence_id] = history
+        self._sampling[new.sequence_id] = SequenceSampling(new.sampling, new.num_prompt_tokens, history)
 
-    def _check_token_ids(self, step: Step) -> None:
-        if step.token_ids and max(step.token_ids) >= self._limits.vocab_size:
-            raise StepRefused(
-                f"token_ids holds {max(step.token_ids)}, but the vocabulary has {self._limits.vocab_size} tokens"
-            )
-        if step.token_ids and min(step.token_ids) < 0:
-            raise StepRefused(f"token_ids holds {min(step.token_ids)}, but must be at least 0")
+    def _remember(self, step: Step) -> None:
+        """Has the histories take in the tokens that the step computes."""
+        start = 0
+        for sequence_id, num_tokens, position in zip(step.sequence_ids, step.num_tokens, step.positions, strict=True):
+            history = self._histories.get(sequence_id)
+            if history is not None:
+                history.extend(position, step.token_ids[start : start + num_tokens])
+            start += num_tokens
 
     def _check_sequences(self, step: Step, lengths: LengthsAfter) -> None:
         known = self._sampling.keys() - set(step.changes.dropped) | {new.sequence_id for new in step.new_sequences}
@@ -101,23 +107,3 @@ class StepState:
             raise StepRefused(
                 f"sequence {sequence_id} would have {end} tokens, but max_model_len is {limits.max_model_len}"
             )
-
-
-def _check_shape(step: Step) -> None:
-    check_columns(
-        sequence_ids=len(step.sequence_ids),
-        num_tokens=len(step.num_tokens),
-        positions=len(step.positions),
-        samples=len(step.samples),
-        num_choices=len(step.num_choices or step.samples),
-    )
-    if step.num_choices and min(step.num_choices) < 1:
-        raise StepRefused(f"num_choices holds {min(step.num_choices)}, but must be at least 1")
-    if len(set(step.sequence_ids)) != len(step.sequence_ids):
-        raise StepRefused(f"sequence_ids names a sequence more than once: {sorted(step.sequence_ids)}")
-    if step.num_tokens and min(step.num_tokens) < 1:
-        raise StepRefused(f"num_tokens holds {min(step.num_tokens)}, but must be at least 1")
-    if step.positions and min(step.positions) < 0:
-        raise StepRefused(f"positions holds {min(step.positions)}, but must be at least 0")
-    if sum(step.num_tokens) != len(step.token_ids):
-        raise StepRefused(f"num_tokens sums to {sum(step.num_tokens)}, but token_ids has {len(step.token_ids)} entries")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kvmanager.v1 import kvmanager_pb2 as kvmanager_dot_v1_dot_kvmanager__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgpuworker/v1/gpuworker.proto\x12\x13octavo.gpuworker.v1\x1a\x1ckvmanager/v1/kvmanager.proto\"q\n\rWorkerRequest\x12-\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x1b.octavo.gpuworker.v1.AttachH\x00\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.octavo.gpuworker.v1.StepH\x00\x42\x06\n\x04kind\"\xbf\x01\n\x0eWorkerResponse\x12=\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32&.octavo.gpuworker.v1.WorkerDescriptionH\x00\x12\x31\n\x06result\x18\x02 \x01(\x0b\x32\x1f.octavo.gpuworker.v1.StepResultH\x00\x12\x33\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32 .octavo.gpuworker.v1.StepFailureH\x00\x42\x06\n\x04kind\"\"\n\x06\x41ttach\x12\x18\n\x10\x66orget_sequences\x18\x01 \x01(\x08\"\xa9\x02\n\x11WorkerDescription\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0clast_step_id\x18\x03 \x01(\x04\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x19\n\x11num_device_blocks\x18\x05 \x01(\r\x12\x17\n\x0fnum_host_blocks\x18\x06 \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x15\n\rmax_model_len\x18\x08 \x01(\r\x12\x12\n\nvocab_size\x18\t \x01(\r\x12\x12\n\nmodel_name\x18\n \x01(\t\x12\x19\n\x11model_fingerprint\x18\x0b \x01(\x0c\x12\r\n\x05\x64type\x18\x0c \x01(\t\x12\x16\n\x0ekernel_backend\x18\r \x01(\t\"g\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x14\n\x0c\x63hoice_index\x18\x05 \x01(\r\"Y\n\x0bNewSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x35\n\x08sampling\x18\x02 \x01(\x0b\x32#.octavo.gpuworker.v1.SamplingParams\"\x89\x02\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x32\n\x07\x63hanges\x18\x03 \x01(\x0b\x32!.octavo.kvmanager.v1.BlockChanges\x12\x37\n\rnew_sequences\x18\x04 \x03(\x0b\x32 .octavo.gpuworker.v1.NewSequence\x12\x14\n\x0csequence_ids\x18\x05 \x03(\x04\x12\x12\n\nnum_tokens\x18\x06 \x03(\r\x12\x11\n\tpositions\x18\x07 \x03(\r\x12\x0f\n\x07samples\x18\x08 \x03(\x08\x12\x11\n\ttoken_ids\x18\t \x03(\r\x12\x13\n\x0bnum_choices\x18\n \x03(\r\"q\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x14\n\x0csequence_ids\x18\x02 \x03(\x04\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x02\x12\x10\n\x08logprobs\x18\x05 \x03(\x02\"d\n\x0bStepFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0e\x65poch_is_stale\x18\x03 \x01(\x08\x12\x1b\n\x13\x66\x61iled_sequence_ids\x18\x04 \x03(\x04\"\x10\n\x0eInspectRequest\"n\n\nWorkerView\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0clast_step_id\x18\x02 \x01(\x04\x12\x14\n\x0csequence_ids\x18\x03 \x03(\x04\x12\x12\n\nnum_blocks\x18\x04 \x03(\r\x12\x11\n\tblock_ids\x18\x05 \x03(\r2\xb0\x01\n\tGPUWorker\x12R\n\x03Run\x12\".octavo.gpuworker.v1.WorkerRequest\x1a#.octavo.gpuworker.v1.WorkerResponse(\x01\x30\x01\x12O\n\x07Inspect\x12#.octavo.gpuworker.v1.InspectRequest\x1a\x1f.octavo.gpuworker.v1.WorkerViewb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgpuworker/v1/gpuworker.proto\x12\x13octavo.gpuworker.v1\x1a\x1ckvmanager/v1/kvmanager.proto\"q\n\rWorkerRequest\x12-\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x1b.octavo.gpuworker.v1.AttachH\x00\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.octavo.gpuworker.v1.StepH\x00\x42\x06\n\x04kind\"\xbf\x01\n\x0eWorkerResponse\x12=\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32&.octavo.gpuworker.v1.WorkerDescriptionH\x00\x12\x31\n\x06result\x18\x02 \x01(\x0b\x32\x1f.octavo.gpuworker.v1.StepResultH\x00\x12\x33\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32 .octavo.gpuworker.v1.StepFailureH\x00\x42\x06\n\x04kind\"\"\n\x06\x41ttach\x12\x18\n\x10\x66orget_sequences\x18\x01 \x01(\x08\"\xa9\x02\n\x11WorkerDescription\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0clast_step_id\x18\x03 \x01(\x04\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x19\n\x11num_device_blocks\x18\x05 \x01(\r\x12\x17\n\x0fnum_host_blocks\x18\x06 \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18\x07 \x01(\x04\x12\x15\n\rmax_model_len\x18\x08 \x01(\r\x12\x12\n\nvocab_size\x18\t \x01(\r\x12\x12\n\nmodel_name\x18\n \x01(\t\x12\x19\n\x11model_fingerprint\x18\x0b \x01(\x0c\x12\r\n\x05\x64type\x18\x0c \x01(\t\x12\x16\n\x0ekernel_backend\x18\r \x01(\t\"\xc0\x01\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x14\n\x0c\x63hoice_index\x18\x05 \x01(\r\x12\r\n\x05min_p\x18\x06 \x01(\x02\x12\x18\n\x10num_top_logprobs\x18\x07 \x01(\r\x12.\n\x05rules\x18\x08 \x01(\x0b\x32\x1f.octavo.gpuworker.v1.TokenRules\" \n\x0bTokenString\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\x83\x02\n\nTokenRules\x12\x18\n\x10\x62iased_token_ids\x18\x01 \x03(\r\x12\x0e\n\x06\x62iases\x18\x02 \x03(\x02\x12\x19\n\x11\x61llowed_token_ids\x18\x03 \x03(\r\x12\x33\n\tbad_words\x18\x04 \x03(\x0b\x32 .octavo.gpuworker.v1.TokenString\x12\x12\n\nmin_tokens\x18\x05 \x01(\r\x12\x16\n\x0elate_token_ids\x18\x06 \x03(\r\x12\x1a\n\x12repetition_penalty\x18\x07 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\t \x01(\x02\"\x87\x01\n\x0bNewSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x35\n\x08sampling\x18\x02 \x01(\x0b\x32#.octavo.gpuworker.v1.SamplingParams\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\"\xe5\x02\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x32\n\x07\x63hanges\x18\x03 \x01(\x0b\x32!.octavo.kvmanager.v1.BlockChanges\x12\x37\n\rnew_sequences\x18\x04 \x03(\x0b\x32 .octavo.gpuworker.v1.NewSequence\x12\x14\n\x0csequence_ids\x18\x05 \x03(\x04\x12\x12\n\nnum_tokens\x18\x06 \x03(\r\x12\x11\n\tpositions\x18\x07 \x03(\r\x12\x0f\n\x07samples\x18\x08 \x03(\x08\x12\x11\n\ttoken_ids\x18\t \x03(\r\x12\x13\n\x0bnum_choices\x18\n \x03(\r\x12\x13\n\x0btoken_masks\x18\x0b \x03(\x0c\x12\x13\n\x0bscored_rows\x18\x0c \x03(\r\x12\x18\n\x10scored_token_ids\x18\r \x03(\r\x12\x16\n\x0escored_num_top\x18\x0e \x03(\r\"\x83\x02\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x14\n\x0csequence_ids\x18\x02 \x03(\x04\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x02\x12\x10\n\x08logprobs\x18\x05 \x03(\x02\x12\x0f\n\x07num_top\x18\x06 \x03(\r\x12\x15\n\rtop_token_ids\x18\x07 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x08 \x03(\x02\x12\x17\n\x0fscored_logprobs\x18\t \x03(\x02\x12\x1c\n\x14scored_top_token_ids\x18\n \x03(\r\x12\x1b\n\x13scored_top_logprobs\x18\x0b \x03(\x02\"d\n\x0bStepFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0e\x65poch_is_stale\x18\x03 \x01(\x08\x12\x1b\n\x13\x66\x61iled_sequence_ids\x18\x04 \x03(\x04\"\x10\n\x0eInspectRequest\"n\n\nWorkerView\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x14\n\x0clast_step_id\x18\x02 \x01(\x04\x12\x14\n\x0csequence_ids\x18\x03 \x03(\x04\x12\x12\n\nnum_blocks\x18\x04 \x03(\r\x12\x11\n\tblock_ids\x18\x05 \x03(\r2\xb0\x01\n\tGPUWorker\x12R\n\x03Run\x12\".octavo.gpuworker.v1.WorkerRequest\x1a#.octavo.gpuworker.v1.WorkerResponse(\x01\x30\x01\x12O\n\x07Inspect\x12#.octavo.gpuworker.v1.InspectRequest\x1a\x1f.octavo.gpuworker.v1.WorkerViewb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,20 +40,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACH']._serialized_end=426
   _globals['_WORKERDESCRIPTION']._serialized_start=429
   _globals['_WORKERDESCRIPTION']._serialized_end=726
-  _globals['_SAMPLINGPARAMS']._serialized_start=728
-  _globals['_SAMPLINGPARAMS']._serialized_end=831
-  _globals['_NEWSEQUENCE']._serialized_start=833
-  _globals['_NEWSEQUENCE']._serialized_end=922
-  _globals['_STEP']._serialized_start=925
-  _globals['_STEP']._serialized_end=1190
-  _globals['_STEPRESULT']._serialized_start=1192
-  _globals['_STEPRESULT']._serialized_end=1305
-  _globals['_STEPFAILURE']._serialized_start=1307
-  _globals['_STEPFAILURE']._serialized_end=1407
-  _globals['_INSPECTREQUEST']._serialized_start=1409
-  _globals['_INSPECTREQUEST']._serialized_end=1425
-  _globals['_WORKERVIEW']._serialized_start=1427
-  _globals['_WORKERVIEW']._serialized_end=1537
-  _globals['_GPUWORKER']._serialized_start=1540
-  _globals['_GPUWORKER']._serialized_end=1716
+  _globals['_SAMPLINGPARAMS']._serialized_start=729
+  _globals['_SAMPLINGPARAMS']._serialized_end=921
+  _globals['_TOKENSTRING']._serialized_start=923
+  _globals['_TOKENSTRING']._serialized_end=955
+  _globals['_TOKENRULES']._serialized_start=958
+  _globals['_TOKENRULES']._serialized_end=1217
+  _globals['_NEWSEQUENCE']._serialized_start=1220
+  _globals['_NEWSEQUENCE']._serialized_end=1355
+  _globals['_STEP']._serialized_start=1358
+  _globals['_STEP']._serialized_end=1715
+  _globals['_STEPRESULT']._serialized_start=1718
+  _globals['_STEPRESULT']._serialized_end=1977
+  _globals['_STEPFAILURE']._serialized_start=1979
+  _globals['_STEPFAILURE']._serialized_end=2079
+  _globals['_INSPECTREQUEST']._serialized_start=2081
+  _globals['_INSPECTREQUEST']._serialized_end=2097
+  _globals['_WORKERVIEW']._serialized_start=2099
+  _globals['_WORKERVIEW']._serialized_end=2209
+  _globals['_GPUWORKER']._serialized_start=2212
+  _globals['_GPUWORKER']._serialized_end=2388
 # @@protoc_insertion_point(module_scope)

@@ -169,6 +169,9 @@ class SamplingParams(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     CHOICE_INDEX_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    NUM_TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0: greedy"""
     top_p: _builtins.float
@@ -177,6 +180,14 @@ class SamplingParams(_message.Message):
     seed: _builtins.int
     """random number of a token = f(seed, choice_index, position)"""
     choice_index: _builtins.int
+    min_p: _builtins.float
+    """keeps tokens at least so probable relative to the most probable one; 0: all"""
+    num_top_logprobs: _builtins.int
+    """most probable tokens told with each sampled one"""
+    @_builtins.property
+    def rules(self) -> Global___TokenRules:
+        """absent: every token as the model has it"""
+
     def __init__(
         self,
         *,
@@ -185,14 +196,97 @@ class SamplingParams(_message.Message):
         top_k: _builtins.int = ...,
         seed: _builtins.int = ...,
         choice_index: _builtins.int = ...,
+        min_p: _builtins.float = ...,
+        num_top_logprobs: _builtins.int = ...,
+        rules: Global___TokenRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice_index", b"choice_index", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice_index", b"choice_index", "min_p", b"min_p", "num_top_logprobs", b"num_top_logprobs", "rules", b"rules", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SamplingParams: _TypeAlias = SamplingParams  # noqa: Y015
+
+@_typing.final
+class TokenString(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenString: _TypeAlias = TokenString  # noqa: Y015
+
+@_typing.final
+class TokenRules(_message.Message):
+    """What forbids tokens or shifts their logits; docs/sampling.md has the order. biases[i] is added to the logit of
+    biased_token_ids[i].
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BIASED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    LATE_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    min_tokens: _builtins.int
+    """before so many output tokens, none of the late tokens"""
+    repetition_penalty: _builtins.float
+    """over prompt and output; 0 and 1: none"""
+    presence_penalty: _builtins.float
+    """over the output"""
+    frequency_penalty: _builtins.float
+    """over the output"""
+    @_builtins.property
+    def biased_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty: all"""
+
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenString]:
+        """the last token of a word may not follow the others in the output"""
+
+    @_builtins.property
+    def late_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        biased_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        allowed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        bad_words: _abc.Iterable[Global___TokenString] | None = ...,
+        min_tokens: _builtins.int = ...,
+        late_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        repetition_penalty: _builtins.float = ...,
+        presence_penalty: _builtins.float = ...,
+        frequency_penalty: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "biased_token_ids", b"biased_token_ids", "biases", b"biases", "frequency_penalty", b"frequency_penalty", "late_token_ids", b"late_token_ids", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenRules: _TypeAlias = TokenRules  # noqa: Y015
 
 @_typing.final
 class NewSequence(_message.Message):
@@ -202,18 +296,29 @@ class NewSequence(_message.Message):
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    num_prompt_tokens: _builtins.int
     @_builtins.property
     def sampling(self) -> Global___SamplingParams: ...
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """All tokens known so far, prompt first, where the rules look back at them (penalties, bad words of several tokens).
+        The tokens that later steps compute for the sequence follow these.
+        """
+
     def __init__(
         self,
         *,
         sequence_id: _builtins.int = ...,
         sampling: Global___SamplingParams | None = ...,
+        num_prompt_tokens: _builtins.int = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_prompt_tokens", b"num_prompt_tokens", "sampling", b"sampling", "sequence_id", b"sequence_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -233,6 +338,10 @@ class Step(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     NUM_CHOICES_FIELD_NUMBER: _builtins.int
+    TOKEN_MASKS_FIELD_NUMBER: _builtins.int
+    SCORED_ROWS_FIELD_NUMBER: _builtins.int
+    SCORED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SCORED_NUM_TOP_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     """a repeated id gets the stored answer"""
     epoch: _builtins.int
@@ -266,6 +375,22 @@ class Step(_message.Message):
         Empty: one each, for the sequence's own choice index.
         """
 
+    @_builtins.property
+    def token_masks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """One entry per scheduled sequence: the tokens that may be drawn, bit i % 8 of byte i / 8 for token i; tokens past the
+        end may not. An empty entry allows all; an empty column too.
+        """
+
+    @_builtins.property
+    def scored_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Log-probabilities of known tokens, one entry each: which of token_ids (ascending indexes), the token that follows
+        it, and how many of the most probable tokens are told with that one.
+        """
+
+    @_builtins.property
+    def scored_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def scored_num_top(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -279,10 +404,14 @@ class Step(_message.Message):
         samples: _abc.Iterable[_builtins.bool] | None = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         num_choices: _abc.Iterable[_builtins.int] | None = ...,
+        token_masks: _abc.Iterable[_builtins.bytes] | None = ...,
+        scored_rows: _abc.Iterable[_builtins.int] | None = ...,
+        scored_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        scored_num_top: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch", "new_sequences", b"new_sequences", "num_choices", b"num_choices", "num_tokens", b"num_tokens", "positions", b"positions", "samples", b"samples", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "epoch", b"epoch", "new_sequences", b"new_sequences", "num_choices", b"num_choices", "num_tokens", b"num_tokens", "positions", b"positions", "samples", b"samples", "scored_num_top", b"scored_num_top", "scored_rows", b"scored_rows", "scored_token_ids", b"scored_token_ids", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids", "token_masks", b"token_masks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,6 +426,12 @@ class StepResult(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    NUM_TOP_FIELD_NUMBER: _builtins.int
+    TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    SCORED_LOGPROBS_FIELD_NUMBER: _builtins.int
+    SCORED_TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SCORED_TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     compute_seconds: _builtins.float
     @_builtins.property
@@ -304,11 +439,29 @@ class StepResult(_message.Message):
         """One entry per choice of each sequence that sampled, in the order of the step."""
 
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """2^32 - 1: none, because the rules forbid every token"""
+
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """of each token under the model's own distribution: no temperature, top_k or top_p"""
+        """of each token under the model's own distribution: no rule, temperature, top_k or top_p"""
 
+    @_builtins.property
+    def num_top(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The most probable tokens by the same distribution, best first: num_top[i] of the columns for entry i. Empty: none."""
+
+    @_builtins.property
+    def top_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def scored_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One entry per scored row of the step; the tops of all rows, one after the other, as many as the step asked for."""
+
+    @_builtins.property
+    def scored_top_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def scored_top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -317,10 +470,16 @@ class StepResult(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         compute_seconds: _builtins.float = ...,
         logprobs: _abc.Iterable[_builtins.float] | None = ...,
+        num_top: _abc.Iterable[_builtins.int] | None = ...,
+        top_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        top_logprobs: _abc.Iterable[_builtins.float] | None = ...,
+        scored_logprobs: _abc.Iterable[_builtins.float] | None = ...,
+        scored_top_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        scored_top_logprobs: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "logprobs", b"logprobs", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "logprobs", b"logprobs", "num_top", b"num_top", "scored_logprobs", b"scored_logprobs", "scored_top_logprobs", b"scored_top_logprobs", "scored_top_token_ids", b"scored_top_token_ids", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids", "top_logprobs", b"top_logprobs", "top_token_ids", b"top_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

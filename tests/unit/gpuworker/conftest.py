@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpuworker.core.batch import Batch, lay_out
+from gpuworker.core.batch import Batch, SequenceSampling, lay_out
 from gpuworker.core.steps import BlockChanges, SamplingParams, Step
 from gpuworker.core.tables import BlockTables
 from gpuworker.executor import Executor
@@ -42,5 +42,5 @@ def every_row(token_ids: list[int], first: int) -> Batch:
     tables = BlockTables(num_device_blocks=32, num_host_blocks=0)
     tables.apply(BlockChanges(appended_sequence_ids=(1,), appended_num_blocks=(32,), appended_block_ids=SCATTERED))
     step = Step(1, 1, sequence_ids=(1,), num_tokens=(len(token_ids),), positions=(first,), samples=(True,))
-    batch = lay_out(step, tables, {1: SamplingParams()}, BLOCK_SIZE)
+    batch = lay_out(step, tables, {1: SequenceSampling(SamplingParams())}, BLOCK_SIZE)
     return replace(batch, token_ids=token_ids, sample_rows=range(len(token_ids)))

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from gpuworker.core.batch import lay_out, slots
+from gpuworker.core.batch import SequenceSampling, lay_out, slots
 from gpuworker.core.steps import BlockChanges, SamplingParams, Step
 from gpuworker.core.tables import BlockTables
 
@@ -14,7 +14,7 @@ def test_a_batch_of_a_prefill_chunk_and_a_decode_is_laid_out_without_padding():
     tables.apply(
         BlockChanges(appended_sequence_ids=(1, 2), appended_num_blocks=(2, 3), appended_block_ids=(7, 3, 9, 0, 4))
     )
-    sampling = {2: SamplingParams(seed=11)}
+    sampling = {2: SequenceSampling(SamplingParams(seed=11))}
     step = Step(
         step_id=1,
         epoch=1,
@@ -38,7 +38,10 @@ def test_a_batch_of_a_prefill_chunk_and_a_decode_is_laid_out_without_padding():
 def test_choices_that_begin_together_are_drawn_from_one_row_of_logits():
     tables = BlockTables(num_device_blocks=16, num_host_blocks=0)
     tables.apply(BlockChanges(appended_sequence_ids=(5, 6), appended_num_blocks=(1, 1), appended_block_ids=(7, 9)))
-    sampling = {5: SamplingParams(temperature=1.0, seed=3), 6: SamplingParams(seed=11, choice_index=2)}
+    sampling = {
+        5: SequenceSampling(SamplingParams(temperature=1.0, seed=3)),
+        6: SequenceSampling(SamplingParams(seed=11, choice_index=2)),
+    }
     step = Step(1, 1, BlockChanges(), (), (5, 6), (2, 1), (0, 0), (True, True), (1, 2, 3), num_choices=(3, 1))
     batch = lay_out(step, tables, sampling, block_size=4)
     assert list(batch.sample_rows) == [1, 2]

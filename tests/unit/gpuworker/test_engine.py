@@ -6,7 +6,7 @@ import pytest
 
 from gpuworker.core.batch import Batch
 from gpuworker.core.state import Limits
-from gpuworker.core.steps import BlockChanges, Drawn, NewSequence, SamplingParams, Step, StepFailure, StepResult
+from gpuworker.core.steps import BlockChanges, Drawn, NewSequence, SamplingParams, Scores, Step, StepFailure, StepResult
 from gpuworker.engine import Engine, Identity
 from gpuworker.errors import LogitsNotFinite
 
@@ -27,7 +27,8 @@ class CountingExecutor:
     def compute(self, batch: Batch) -> Drawn:
         if self.fault is not None:
             raise self.fault
-        return Drawn([len(self.calls)] * len(batch.samples), [-0.5] * len(batch.samples))
+        num_samples = len(batch.samples)
+        return Drawn([len(self.calls)] * num_samples, Scores([-0.5] * num_samples))
 
 
 @pytest.fixture

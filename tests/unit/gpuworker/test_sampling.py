@@ -7,7 +7,8 @@ import torch
 
 from gpuworker.core.steps import Sample, SamplingParams
 from gpuworker.errors import LogitsNotFinite
-from gpuworker.sampling import log_probabilities, sample
+from gpuworker.logprobs import scores
+from gpuworker.sampling import sample
 
 PROBABILITIES = torch.tensor([0.05, 0.3, 0.1, 0.25, 0.2, 0.1])
 
@@ -16,6 +17,10 @@ def draw(logits: torch.Tensor, count: int, **params: float) -> torch.Tensor:
     """Counts of tokens over ``count`` positions of one sequence."""
     samples = [Sample(1, position, SamplingParams(**params)) for position in range(count)]
     return torch.bincount(torch.tensor(sample(logits.expand(count, -1), samples)), minlength=logits.numel())
+
+
+def log_probabilities(logits: torch.Tensor, token_ids: list[int]) -> list[float]:
+    return list(scores(logits, token_ids, [0] * len(token_ids)).logprobs)
 
 
 def chi_squared(counts: torch.Tensor, probabilities: torch.Tensor) -> float:

@@ -1,0 +1,59 @@
+"""Log-probabilities by the model's own distribution: of logits before any rule, temperature, top_k or top_p."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gpuworker.core.steps import NO_TOKEN, Scores
+
+_PIECE_TOKENS = 128
+_MAX_ROWS = 64  # taken at a time, so that the prompt of a long chunk needs no second copy of all its logits
+
+
+@torch.inference_mode()
+def scores(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> Scores:
+    """The scores of one token per row of ``logits`` [num_rows, vocab], with the ``num_top`` most probable ones.
+
+    ``NO_TOKEN`` has log-probability 0. A row of logits that are not finite has a NaN.
+    """
+    logprobs: list[float] = []
+    top_token_ids: list[int] = []
+    top_logprobs: list[float] = []
+    for start in range(0, len(token_ids), _MAX_ROWS):
+        part = slice(start, start + _MAX_ROWS)
+        rows = logits[part].float()
+        normalizers = _normalizers(rows)
+        logprobs += _chosen(rows, normalizers, token_ids[part])
+        if any(num_top[part]):
+            ids, values = _top(rows, normalizers, num_top[part])
+            top_token_ids += ids
+            top_logprobs += values
+    return Scores(logprobs, num_top if top_token_ids else (), top_token_ids, top_logprobs)
+
+
+def _normalizers(logits: Tensor) -> Tensor:
+    """Log of the sum of exponentials per row, [num_rows] float64.
+
+    Sums of short pieces, then of these: torch splits one long sum among threads in ways that depend on the batch.
+    """
+    largest = logits.amax(dim=-1, keepdim=True)
+    weights = torch.nn.functional.pad((logits - largest).exp(), (0, -logits.shape[1] % _PIECE_TOKENS))
+    totals = weights.view(len(weights), -1, _PIECE_TOKENS).sum(dim=-1, dtype=torch.float64).sum(dim=-1)
+    return totals.log() + largest.squeeze(1)
+
+
+def _chosen(logits: Tensor, normalizers: Tensor, token_ids: Sequence[int]) -> list[float]:
+    known = [0 if token_id == NO_TOKEN else token_id for token_id in token_ids]
+    logprobs: list[float] = (logits.gather(1, torch.tensor(known).unsqueeze(1)).squeeze(1) - normalizers).tolist()
+    return [0.0 if i == NO_TOKEN else logprob for i, logprob in zip(token_ids, logprobs, strict=True)]
+
+
+def _top(logits: Tensor, normalizers: Tensor, num_top: Sequence[int]) -> tuple[list[int], list[float]]:
+    """Ids and log-probabilities of each row's most probable tokens, row after row."""
+    counts = torch.tensor(num_top)
+    asking = counts.nonzero().flatten()
+    values, ids = logits[asking].topk(int(counts.max()), dim=-1)
+    kept = torch.arange(values.shape[1]) < counts[asking].unsqueeze(1)
+    logprobs = values - normalizers[asking].unsqueeze(1)
+    return ids[kept].tolist(), logprobs[kept].tolist()
