@@ -137,6 +137,9 @@ class Generator(Protocol):
     def max_model_len(self) -> int:
         """Most tokens, prompt and output together, that one sequence may have. 0 before the first worker attached."""
 
+    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
+        """The largest ``max_tokens`` with which a request can be served; at least 1. Raises ``NotReady``."""
+
     def check(self, request: Request) -> None:
         """Raises what ``generate`` would raise for this request now, ``RequestRefused`` or ``NotReady``.
 

@@ -77,6 +77,7 @@ def step_to_wire(step: Step) -> pb.Step:
         samples=step.samples,
         token_ids=step.token_ids,
         num_choices=step.num_choices,
+        token_masks=step.token_masks,
     )
 
 

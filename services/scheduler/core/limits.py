@@ -29,6 +29,13 @@ class Limits:
         self._check_length(len(request.prompt_token_ids), request.stop.max_tokens)
         self._check_blocks(request)
 
+    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
+        """The largest ``max_tokens`` with which a request fits the context and the pool; at least 1."""
+        num_shared = num_prompt_tokens // self.block_size
+        num_own = (self.num_device_blocks - num_shared) // num_choices
+        num_slots = (num_shared + num_own) * self.block_size
+        return max(1, min(self.max_model_len - num_prompt_tokens, num_slots + 1 - num_prompt_tokens))
+
     def _check_prompt(self, token_ids: tuple[int, ...]) -> None:
         if not token_ids:
             raise RequestRefused("prompt is empty: it must have at least one token", param="prompt")

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType
 
+from scheduler.core.constraint import TokenConstraint
+
 RequestId = NewType("RequestId", str)
 GroupId = NewType("GroupId", int)
 SequenceId = NewType("SequenceId", int)
@@ -45,7 +47,8 @@ class StopConditions:
 class Request:
     """One prompt to complete, in one or more choices. A call with several prompts becomes several requests.
 
-    Requests of different ``cache_salt`` never share cached blocks.
+    Requests of different ``cache_salt`` never share cached blocks. ``constraint`` stands at the beginning of the
+    output; every choice forks it.
     """
 
     request_id: RequestId
@@ -54,6 +57,7 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     num_choices: int = 1  # outputs to generate
     cache_salt: str = ""
+    constraint: TokenConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from scheduler.core.constraint import ConstraintState, TokenConstraint
 from scheduler.core.prefix_hash import HASH_BYTES
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
 
@@ -41,6 +42,12 @@ _ALLOWED = {
     SequenceStatus.RUNNING: {SequenceStatus.WAITING, SequenceStatus.SWAPPED, SequenceStatus.FINISHED},
     SequenceStatus.SWAPPED: {SequenceStatus.RUNNING, SequenceStatus.WAITING, SequenceStatus.FINISHED},
     SequenceStatus.FINISHED: set(),
+}
+
+_ENDS = {
+    ConstraintState.OPEN: None,
+    ConstraintState.COMPLETE: FinishReason.STOP,
+    ConstraintState.BROKEN: FinishReason.ERROR,
 }
 
 
@@ -63,6 +70,7 @@ class Sequence:
     max_num_tokens: int  # prompt and output together
     stop_token_ids: frozenset[int]
     cache_salt: str = ""
+    constraint: TokenConstraint | None = None  # stands at the end of the output
     choice_index: int = 0
     num_branches: int = 1  # more than one: a trunk, for so many sequences, itself included
     num_computed_tokens: int = 0
@@ -129,11 +137,15 @@ class Sequence:
             self.block_hashes[:] = trunk.block_hashes[: self.num_sealed_blocks * HASH_BYTES]
 
     def append(self, token_id: int) -> FinishReason | None:
-        """Adds a sampled token, and says whether it ends the sequence: a stop token, or the last one allowed."""
+        """Adds a sampled token, and says whether it ends the sequence: a stop token, the last one allowed, or the end
+        of what its grammar allows.
+        """
         token_ids = self.token_ids
         token_ids.append(token_id)
         if token_id in self.stop_token_ids:
             return FinishReason.STOP
+        if self.constraint is not None and (reason := _ENDS[self.constraint.advance(token_id)]) is not None:
+            return reason
         return FinishReason.LENGTH if len(token_ids) >= self.max_num_tokens else None
 
 
@@ -188,6 +200,7 @@ def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[Sequen
             max_num_tokens=num_prompt_tokens + request.stop.max_tokens,
             stop_token_ids=request.stop.stop_token_ids,
             cache_salt=request.cache_salt,
+            constraint=request.constraint and request.constraint.fork(),
             choice_index=choice_index,
         )
         for choice_index in range(request.num_choices)

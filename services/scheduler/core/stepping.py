@@ -49,6 +49,7 @@ class StepBatch:
             samples.append(position + num == len(known))
         self.samplers = [sequence for sequence, sampled in zip(sequences, samples, strict=True) if sampled]
         num_choices = [sequence.num_branches for sequence in sequences]
+        is_constrained = any(sequence.constraint is not None for sequence in self.samplers)
         return Step(
             step_id=grant.step_id,
             epoch=epoch,
@@ -60,6 +61,7 @@ class StepBatch:
             samples=samples,
             token_ids=token_ids,
             num_choices=num_choices if num_choices.count(1) < len(num_choices) else (),
+            token_masks=[*map(_mask, sequences, samples)] if is_constrained else (),
         )
 
     def completed_trunks(self) -> list[Sequence]:
@@ -81,3 +83,8 @@ class StepBatch:
             num_full_blocks = num_computed_tokens // block_size
             if num_full_blocks > sequence.num_sealed_blocks:
                 sealed.seal(sequence, num_full_blocks)
+
+
+def _mask(sequence: Sequence, samples: bool) -> bytes:
+    """The tokens that may be drawn: for a trunk those that begin every output."""
+    return sequence.constraint.mask if samples and sequence.constraint is not None else b""

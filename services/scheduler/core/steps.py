@@ -111,6 +111,7 @@ class Step:
     samples: Column[bool] = ()
     token_ids: Column[int] = ()
     num_choices: Column[int] = ()  # tokens drawn if it samples, for choices 0, 1, …; empty: one each, for its own
+    token_masks: Column[bytes] = ()  # a bit for each token that may be drawn; an empty entry, or no column: all
 
 
 @dataclass(frozen=True, slots=True)

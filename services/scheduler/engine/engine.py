@@ -89,6 +89,12 @@ class Engine:
 
     # ---- requests
 
+    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
+        """The largest ``max_tokens`` with which a request can be served; at least 1. Raises ``NotReady``."""
+        if (scheduler := self._replica.scheduler) is None:
+            raise NotReady(self.readiness.reason)
+        return scheduler.memory.limits.max_output_tokens(num_prompt_tokens, num_choices)
+
     def check(self, request: Request) -> None:
         """Raises what ``generate`` would raise for this request now; changes nothing."""
         scheduler = self._replica.scheduler

@@ -44,7 +44,8 @@ class SequenceOutput:
         """
         self._token_ids.append(token_id)
         self._logprobs.append(logprob)
-        text = "" if reason is FinishReason.STOP else self._stops.push(self._detokenizer.push(token_id))
+        is_text = token_id not in self._sequence.stop_token_ids
+        text = "" if not is_text else self._stops.push(self._detokenizer.push(token_id))
         if self._stops.matched is None and reason is None:
             if text:
                 self._emit(text, None)

@@ -61,3 +61,19 @@ def test_a_token_outside_the_vocabulary_names_its_place(token_id: int):
 def test_negative_max_tokens_and_empty_stop_strings():
     assert refusal([1], max_tokens=-1).param == "max_tokens"
     assert refusal([1], stop=("a", "")).param == "stop"
+
+
+@pytest.mark.parametrize("num_choices", [1, 2, 3])
+@pytest.mark.parametrize("num_prompt_tokens", [1, 15, 16, 17, 31])
+def test_the_largest_max_tokens_is_accepted_and_one_more_is_not(num_prompt_tokens, num_choices):
+    prompt = [1] * num_prompt_tokens
+    largest = LIMITS.max_output_tokens(num_prompt_tokens, num_choices)
+    LIMITS.check(make_request(prompt, largest, num_choices))
+    assert refusal(prompt, largest + 1, num_choices).param == "max_tokens"
+
+
+def test_the_context_bounds_max_tokens_too_and_there_is_always_one():
+    roomy = Limits(max_model_len=100, vocab_size=50, block_size=16, num_device_blocks=400, max_num_seqs=6)
+    assert roomy.max_output_tokens(90, num_choices=2) == 10
+    assert roomy.max_output_tokens(120, num_choices=1) == 1
+    assert LIMITS.max_output_tokens(1000, num_choices=1) == 1
