@@ -6,6 +6,7 @@ from itertools import count
 from doubles.model import VOCAB_SIZE, ModelDouble, expected_output
 from doubles.pool import Pool
 from scheduler.core.limits import Limits
+from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
 from scheduler.core.request import FinishReason, Request, RequestId, StopConditions
@@ -18,15 +19,28 @@ _request_ids = count(1)
 
 
 def make_request(
-    prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, cache_salt: str = "", **stop: object
+    prompt: list[int] | range,
+    max_tokens: int = 4,
+    num_choices: int = 1,
+    cache_salt: str = "",
+    priority: int = 0,
+    **stop: object,
 ) -> Request:
     conditions = StopConditions(max_tokens=max_tokens, **stop)  # type: ignore[arg-type]
     request_id = RequestId(f"r{next(_request_ids)}")
-    return Request(request_id, tuple(prompt), conditions, num_choices=num_choices, cache_salt=cache_salt)
+    return Request(
+        request_id, tuple(prompt), conditions, num_choices=num_choices, cache_salt=cache_salt, priority=priority
+    )
 
 
 def make_shape(
-    num_blocks: int, block_size: int, *, epoch: int = 1, last_step_id: int = 0, max_num_seqs: int = 8
+    num_blocks: int,
+    block_size: int,
+    *,
+    epoch: int = 1,
+    last_step_id: int = 0,
+    max_num_seqs: int = 8,
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS,
 ) -> MemoryShape:
     limits = Limits(
         max_model_len=4096,
@@ -34,6 +48,7 @@ def make_shape(
         block_size=block_size,
         num_device_blocks=num_blocks,
         max_num_seqs=max_num_seqs,
+        policy=policy,
     )
     return MemoryShape(epoch, last_step_id, limits, PrefixDomain(b"checksum"))
 
@@ -51,11 +66,12 @@ class Rig:
         watermark: int = 0,
         num_host_blocks: int = 0,
         mode: PreemptionMode = PreemptionMode.AUTO,
+        policy: SchedulingPolicy = SchedulingPolicy.FCFS,
     ) -> None:
         self.pool = Pool(num_blocks, block_size, watermark, num_host_blocks)
         self.model = ModelDouble(block_size)
-        shape = make_shape(num_blocks, block_size, max_num_seqs=max_seqs)
-        self.scheduler = Scheduler(SchedulerConfig(budget, max_seqs, mode), shape)
+        shape = make_shape(num_blocks, block_size, max_num_seqs=max_seqs, policy=policy)
+        self.scheduler = Scheduler(SchedulerConfig(budget, max_seqs, mode, policy), shape)
         self.choices: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.reasons: dict[int, FinishReason] = {}  # of the choice that ended last
         self.plan = Plan(0)
@@ -68,9 +84,9 @@ class Rig:
         return {group_id: choices[0] for group_id, choices in self.choices.items() if choices}
 
     def add(
-        self, prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, cache_salt: str = "", **stop: object
+        self, prompt: list[int] | range, max_tokens: int = 4, num_choices: int = 1, cache_salt: str = "", **more: object
     ) -> SequenceGroup:
-        return self.scheduler.add(make_request(prompt, max_tokens, num_choices, cache_salt, **stop))
+        return self.scheduler.add(make_request(prompt, max_tokens, num_choices, cache_salt, **more))
 
     def step(self) -> bool:
         """One whole step; ``False`` if there was nothing to do."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from scheduler.core.order import SchedulingPolicy
 from scheduler.core.request import Request
 from scheduler.errors import RequestRefused
 
@@ -15,6 +16,7 @@ class Limits:
     block_size: int  # tokens
     num_device_blocks: int
     max_num_seqs: int  # sequences that run at once
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS
 
     def check(self, request: Request) -> None:
         """Accepts the request or says why it can never be served.
@@ -25,6 +27,7 @@ class Limits:
         """
         self._check_prompt(request.prompt_token_ids)
         self._check_stop(request)
+        self._check_priority(request.priority)
         self._check_choices(request.num_choices)
         self._check_length(len(request.prompt_token_ids), request.stop.max_tokens)
         self._check_blocks(request)
@@ -53,6 +56,14 @@ class Limits:
             raise RequestRefused(f"max_tokens is {request.stop.max_tokens}, but must be at least 0", param="max_tokens")
         if "" in request.stop.stop:
             raise RequestRefused("stop has an empty string: it would match everywhere", param="stop")
+
+    def _check_priority(self, priority: int) -> None:
+        if priority and self.policy is SchedulingPolicy.FCFS:
+            raise RequestRefused(
+                f"priority is {priority}, but must be 0: the server's scheduling policy is {self.policy.value}",
+                param="priority",
+                code="no_priorities",
+            )
 
     def _check_choices(self, num_choices: int) -> None:
         if not 1 <= num_choices <= self.max_num_seqs:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+from scheduler.core.giving_way import would_give_way_at_once
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import HASH_BYTES, PrefixHasher
 from scheduler.core.sequence import Sequence, SequenceGroup
@@ -14,7 +15,7 @@ MAX_ENTERING_GROUPS = 16
 
 
 class RunningBatch:
-    """The running groups in order of arrival, as columns that are rebuilt only when the groups change."""
+    """The running groups in order of their ranks, as columns that are rebuilt only when the groups change."""
 
     def __init__(self, groups: Iterable[SequenceGroup] = (), mode: PreemptionMode = PreemptionMode.AUTO) -> None:
         self.groups = list(groups)
@@ -26,28 +27,30 @@ class RunningBatch:
         self._preemptions = [mode.of(num_sequences) for num_sequences in self._num_sequences]
         self._sequence_ids = [sequence.sequence_id for sequence in self.sequences]
 
-    def columns(self, token_budget: int) -> RunningGroups:
-        """Slots for this step: one for each decode first, then chunks of prompts in order of arrival.
+    def columns(self, token_budget: int, num_paused: int = 0) -> RunningGroups:
+        """Slots for this step: one for each decode first, then chunks of prompts in order of rank.
 
-        A prompt for which nothing is left is listed with no slots, and keeps its place among the victims.
+        A prompt for which nothing is left is listed with no slots, and keeps its place among the victims. The prompts
+        of the last ``num_paused`` groups get none: somebody more urgent enters in this step.
         """
         return RunningGroups(
             group_ids=self._group_ids,
             num_sequences=self._num_sequences,
             preemptions=self._preemptions,
             sequence_ids=self._sequence_ids,
-            num_new_slots=self._num_new_slots(token_budget),
+            num_new_slots=self._num_new_slots(token_budget, sum(self._num_sequences[len(self.groups) - num_paused :])),
         )
 
-    def _num_new_slots(self, token_budget: int) -> list[int]:
+    def _num_new_slots(self, token_budget: int, num_paused: int) -> list[int]:
         slots = [sequence.num_uncomputed_tokens for sequence in self.sequences]
         num_decodes = slots.count(1)
         if num_decodes == len(slots):
             return slots
         left = token_budget - num_decodes
+        first_paused = len(slots) - num_paused
         for index, num_uncomputed in enumerate(slots):
             if num_uncomputed > 1:
-                slots[index] = min(num_uncomputed, left)
+                slots[index] = min(num_uncomputed, left) if index < first_paused else 0
                 left -= slots[index]
         return slots
 
@@ -73,7 +76,7 @@ def entering_groups(waiting: Iterable[SequenceGroup], hasher: PrefixHasher, room
         if num_seqs < 0:
             break
         entrants = group.entrants()
-        if _would_give_way_at_once(group, entrants, hasher.block_size, room.num_blocks):
+        if would_give_way_at_once(group, entrants, hasher.block_size, room.num_blocks):
             break
         listed.append(entrants)
     entering = [sequence for sequences in listed for sequence in sequences]
@@ -87,20 +90,6 @@ def entering_groups(waiting: Iterable[SequenceGroup], hasher: PrefixHasher, room
         num_tokens=[sequence.num_wanted_tokens for sequence in entering],
         prefix_hashes=[_hashes_of_wanted_blocks(sequence, hasher.block_size) for sequence in entering],
     )
-
-
-def _would_give_way_at_once(
-    group: SequenceGroup, entrants: list[Sequence], block_size: int, num_free_blocks: int | None
-) -> bool:
-    """Whether a group that was dropped would find room for its prompt but not for the outputs that follow at once.
-
-    Memory admits the trunk alone, by the prompt that it asks for.
-    """
-    if num_free_blocks is None or all(s.num_wanted_tokens == len(s.token_ids) for s in entrants):
-        return False
-    num_shared = entrants[0].num_prompt_tokens // block_size
-    num_own = sum(-(-len(sequence.token_ids) // block_size) - num_shared for sequence in group.live_sequences)
-    return num_shared + num_own > num_free_blocks
 
 
 def _hashes_of_wanted_blocks(sequence: Sequence, block_size: int) -> bytes:

@@ -58,6 +58,7 @@ class Request:
     num_choices: int = 1  # outputs to generate
     cache_salt: str = ""
     constraint: TokenConstraint | None = None
+    priority: int = 0  # smaller is more urgent
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Iteration-level scheduling: which sequences compute in the next step (paper §4.5, Orca §3).
 
-First come, first served. Running groups continue before waiting ones enter, decodes before prompts, and prompts are
-computed in chunks under a token budget. Where memory runs out the latest arrival gives way and goes back to the front
-of the queue, so groups always run in the order in which they arrived.
+Groups are served in the order of the policy (``order``): as they arrive, or the more urgent before. Running groups
+continue before waiting ones enter, decodes before prompts, and prompts are computed in chunks under a token budget.
+Where memory runs out the last group in that order gives way and goes back to its place in the queue. A more urgent
+arrival has less urgent groups give way for it, but an equally urgent one is never overtaken.
 
 The choices of a request are one group: they run, wait and give way together. One of them computes the prompt, and
 the others are forked from it (``sequence``).
@@ -14,6 +15,7 @@ again unchanged; requests may arrive and end at any time in between.
 from collections.abc import Iterable
 from itertools import count
 
+from scheduler.core.giving_way import Free
 from scheduler.core.planning import MAX_ENTERING_GROUPS, Room, entering_groups
 from scheduler.core.prefix_hash import PrefixHasher
 from scheduler.core.queues import Queues
@@ -33,10 +35,11 @@ class Scheduler:
         self._config = config
         self._group_ids = count(1)
         self._sequence_ids = map(SequenceId, count(1))
-        self._queues = Queues(config.preemption_mode)
+        self._queues = Queues(config.preemption_mode, config.policy)
         self.num_steps = 0
         self.num_preemptions = 0  # groups that gave way, in whatever mode
         self.num_swaps = 0  # of them, those that were swapped out
+        self._refused_group_id: GroupId | None = None  # the first that memory had no room for in the last step
         self._plan: Plan | None = None
         self._step: Step | None = None
         self._begin(memory)
@@ -131,7 +134,8 @@ class Scheduler:
         if plan is None or grant.step_id != plan.step_id:
             raise OutOfStepError(f"grant {grant.step_id} answers no plan; the last step is {self._last_step_id}")
         self._plan = None
-        self._head_is_refused = bool(grant.refusal) and not grant.admitted_group_ids
+        is_refused = grant.refusal and not grant.admitted_group_ids and not grant.preempted_group_ids
+        self._refused_group_id = plan.entering.group_ids[0] if is_refused else None
         self._num_used_blocks = grant.usage.num_used_device_blocks
         self._take_back(grant)
         batch = StepBatch()
@@ -179,20 +183,23 @@ class Scheduler:
         self._batch = StepBatch()
         self._planned_sequences: list[Sequence] = []
         self._sealed = SealedBlocks(self._hasher)
-        self._head_is_refused = False
+        self._refused_group_id = None
         self._num_used_blocks = 0  # as of the last grant
 
     def _make_plan(self) -> Plan | None:
         queues = self._queues
         if not (queues.groups or queues.released or self._sealed.sequence_ids):
             return None
+        way = queues.make_way(self._free, self._refused_group_id)
+        self.num_preemptions += len(way.gave_way)
         budget = self._config.max_num_batched_tokens
-        running = queues.running.columns(budget)
+        running = queues.running.columns(budget, way.num_paused)
+        free = self._free
         room = Room(
             num_tokens=budget - sum(running.num_new_slots),
-            num_seqs=self._config.max_num_seqs - queues.running.num_seqs,
-            num_groups=1 if self._head_is_refused else MAX_ENTERING_GROUPS,
-            num_blocks=self._memory.limits.num_device_blocks - self._num_used_blocks if queues.running.groups else None,
+            num_seqs=free.num_seqs,
+            num_groups=1 if way.gave_way or way.is_refused else MAX_ENTERING_GROUPS,
+            num_blocks=free.num_blocks if queues.running.groups else None,
         )
         entering = entering_groups(queues.waiting, self._hasher, room)
         self._last_step_id += 1
@@ -209,6 +216,14 @@ class Scheduler:
             released=released,
             running=running,
             entering=entering,
+        )
+
+    @property
+    def _free(self) -> Free:
+        return Free(
+            num_seqs=self._config.max_num_seqs - self._queues.running.num_seqs,
+            num_blocks=self._memory.limits.num_device_blocks - self._num_used_blocks,
+            block_size=self._memory.limits.block_size,
         )
 
     def _take_back(self, grant: Grant) -> None:

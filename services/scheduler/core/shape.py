@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 
 from scheduler.core.limits import Limits
+from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """How much one step may do."""
+    """How much one step may do, and in which order groups are served."""
 
     max_num_batched_tokens: int = 512  # tokens computed in one step
     max_num_seqs: int = 64  # sequences running at once
     preemption_mode: PreemptionMode = PreemptionMode.AUTO
+    policy: SchedulingPolicy = SchedulingPolicy.FCFS
 
     def __post_init__(self) -> None:
         """Refuses a budget that could not even decode what runs."""
