@@ -86,13 +86,16 @@ class Tokenizer(Protocol):
     @property
     def eos_token_ids(self) -> frozenset[int]: ...
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
 
     def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
         """Token ids of a rendered prompt; special tokens are those that its pieces have, except in literal ones."""
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def tokens(self, token_ids: Sequence[int]) -> list[str]:
+        """The tokens as the vocabulary writes them; empty for an id without one."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD.
 
         A leading space stays: the text is what these tokens add after other tokens.

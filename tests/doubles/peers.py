@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from doubles.model import VOCAB_SIZE, ModelDouble
 from doubles.pool import Pool
+from scheduler.core.chat import PromptPart
 from scheduler.core.steps import Grant, Plan, Step, StepResult
 from scheduler.errors import MemoryUnavailable, StepRefused, WorkerUnavailable
 from scheduler.ports import PoolOpened, WorkerDescription
@@ -135,8 +136,14 @@ class LetterTokenizer:
     vocab_size = VOCAB_SIZE
     eos_token_ids = frozenset({VOCAB_SIZE - 1})
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [ord(character) - 32 for character in text]
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
+        return [token_id for part in parts for token_id in self.encode(part.text)]
+
+    def tokens(self, token_ids: Sequence[int]) -> list[str]:
+        return [chr(32 + token_id) for token_id in token_ids]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return "".join(chr(32 + token_id) for token_id in token_ids)

@@ -31,9 +31,9 @@ class ModelTokenizer:
         """Ids after which a sequence ends."""
         return self._eos_token_ids
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of ``text``, with the special tokens that the model's tokenizer adds to a prompt."""
-        return self._tokenizer.encode(text).ids
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
         """Token ids of a rendered prompt; special tokens are those that its pieces have, except in literal ones."""
@@ -61,12 +61,16 @@ class ModelTokenizer:
         tokenizer.encode_special_tokens = True
         return tokenizer
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def tokens(self, token_ids: Sequence[int]) -> list[str]:
+        """The tokens as the vocabulary writes them; empty for an id without one."""
+        return [self._tokenizer.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ``token_ids`` without special tokens. Incomplete UTF-8 at the end comes out as U+FFFD.
 
         A leading space stays: the text is what these tokens add after other tokens.
         """
-        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
+        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
 
 def load_tokenizer(model: Path) -> ModelTokenizer:

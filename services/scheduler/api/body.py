@@ -2,11 +2,15 @@
 
 import json
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
+from pydantic import ValidationError
 
 from scheduler.api.errors import ApiError, invalid
+from scheduler.api.schemas import StrictModel, as_api_error
+
+Body = TypeVar("Body", bound=StrictModel)
 
 
 async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
@@ -19,6 +23,15 @@ async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
             code="unsupported_media_type",
         )
     return _parse(await _read(request, max_bytes))
+
+
+async def read_body(request: Request, model: type[Body], max_bytes: int) -> Body:
+    """The body as a ``model``; null means the same as an absent field. Raises ``ApiError`` that names the field."""
+    body = await read_json_object(request, max_bytes)
+    try:
+        return model.model_validate({name: value for name, value in body.items() if value is not None})
+    except ValidationError as error:
+        raise as_api_error(error.errors(include_url=False)[0]) from None
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:

@@ -13,6 +13,7 @@ from scheduler.api.app import create_app
 from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
+from scheduler.core.chat import PromptPart
 from scheduler.core.limits import Limits
 from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId
 from scheduler.errors import NotReady, SchedulerError
@@ -30,11 +31,17 @@ class ByteTokenizer:
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         self.threads.append(threading.current_thread())
         return list(text.encode())
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def encode_parts(self, parts: Sequence[PromptPart]) -> list[int]:
+        return [token_id for part in parts for token_id in part.text.encode()]
+
+    def tokens(self, token_ids: Sequence[int]) -> list[str]:
+        return [f"<{token_id}>" for token_id in token_ids]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return bytes(token_ids).decode(errors="replace")
 
 
@@ -84,6 +91,9 @@ class EchoGenerator:
     @property
     def max_model_len(self) -> int:
         return self.limits.max_model_len
+
+    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
+        return self.limits.max_output_tokens(num_prompt_tokens, num_choices)
 
     def check(self, request: Request) -> None:
         if not self.readiness.ready:
