@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from octavo import leash
@@ -27,7 +28,7 @@ class Child:
         self._process = process
 
     @classmethod
-    async def start(cls, service: Service, log: Path, environment: dict[str, str] | None = None) -> "Child":
+    async def start(cls, service: Service, log: Path, environment: Mapping[str, str] | None = None) -> "Child":
         """Start ``service`` with its output appended to ``log``."""
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(

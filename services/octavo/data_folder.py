@@ -3,6 +3,7 @@
 ::
 
     cluster.lock   held by the `octavo up` that runs here; its pid inside
+    admin.key      the key of the admin API, for its owner alone
     cluster.json   the services that run, for `octavo status` and `octavo down`
     logs/          one file per service, and the one of the run before
     redis/         append-only file of the embedded Redis
@@ -13,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -68,6 +70,7 @@ class DataFolder:
         self.run = self._run_dir()
         self._lock = self.root / "cluster.lock"
         self._state = self.root / "cluster.json"
+        self._admin_key = self.root / "admin.key"
 
     def _run_dir(self) -> Path:
         inside = self.root / "run"
@@ -110,6 +113,29 @@ class DataFolder:
             return False
         with self._lock.open("a+") as lock:
             return not _try_lock(lock)
+
+    def make_admin_key(self) -> str:
+        """The key of the admin API: ``$OCTAVO_ADMIN_KEY``, the one of the run before, or a new random one."""
+        key = os.environ.get("OCTAVO_ADMIN_KEY") or self._stored_admin_key() or secrets.token_urlsafe(32)
+        fresh = self._admin_key.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(key + "\n")
+        fresh.replace(self._admin_key)
+        return key
+
+    def read_admin_key(self) -> str:
+        """The key of the cluster that runs here; raises ``NotRunning``."""
+        key = self._stored_admin_key()
+        if not key:
+            raise NotRunning(f"{self._admin_key} holds no admin key; `octavo up` makes one. Or set OCTAVO_ADMIN_KEY.")
+        return key
+
+    def _stored_admin_key(self) -> str:
+        try:
+            return self._admin_key.read_text().strip()
+        except FileNotFoundError:
+            return ""
 
     def write_state(self, state: ClusterState) -> None:
         """Replace what other commands read, in one move."""

@@ -6,7 +6,8 @@ OctavoError
 ├── AlreadyRunning     a cluster runs on this data folder
 ├── NotRunning         no cluster runs on this data folder
 ├── ServiceFailed      a service ended, or did not become ready
-└── CompletionFailed   the API answered a completion with an error
+├── CompletionFailed   the API answered a completion with an error
+└── AdminRefused       the admin API answered with an error, or not at all
 """
 
 
@@ -35,4 +36,8 @@ class ServiceFailed(OctavoError):
 
 
 class CompletionFailed(OctavoError):
+    """Carries the API's own message."""
+
+
+class AdminRefused(OctavoError):
     """Carries the API's own message."""

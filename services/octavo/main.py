@@ -2,7 +2,7 @@
 
 import typer
 
-from octavo.cli import complete, down, model, probe, status, up
+from octavo.cli import audit, blocks, complete, down, model, pools, probe, replay, status, steps, up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -11,4 +11,6 @@ app = typer.Typer(
 )
 for command in (up.up, status.status, down.down, complete.complete, probe.probe):
     app.command()(command)
+for question in (pools.pools, blocks.blocks, steps.steps, replay.replay, audit.audit):
+    app.command(rich_help_panel="Look into KV memory")(question)
 app.add_typer(model.app, name="model")

@@ -1,7 +1,8 @@
 """The services of a local cluster: how each is started, asked and ended."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from octavo.data_folder import DataFolder
@@ -20,9 +21,10 @@ class Service:
     address: str  # as `octavo probe` reads it
     command: tuple[str, ...]  # empty: runs elsewhere, is only waited for
     stop_grace_s: float = STOP_GRACE_S
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets, which no command line holds
 
 
-def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder) -> tuple[Service, ...]:
+def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder, admin_key: str) -> tuple[Service, ...]:
     """Redis, kvmanager, gpuworker and scheduler for ``settings``, talking over sockets in ``folder``."""
     kvmanager_address = f"unix:{folder.run / 'kvmanager.sock'}"
     worker_address = f"unix:{folder.run / 'gpuworker.sock'}"
@@ -43,6 +45,7 @@ def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder) ->
         address=f"http://{_url_host(settings.host)}:{settings.port}",
         command=_python("scheduler", {**links, **_scheduler_flags(settings, model)}),
         stop_grace_s=settings.drain_timeout_s + STOP_GRACE_S,
+        environment={"OCTAVO_ADMIN_KEY": admin_key},
     )
     return redis, kvmanager, gpuworker, scheduler
 

@@ -57,7 +57,7 @@ class Supervisor:
                 await self._end(child, hurry)
 
     async def _launch(self, service: Service) -> None:
-        self._children[service.name] = await Child.start(service, self._log(service))
+        self._children[service.name] = await Child.start(service, self._log(service), service.environment)
         self.folder.write_state(self._state())
 
     async def _become_ready(self, service: Service, stages: Stages) -> None:

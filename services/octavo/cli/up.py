@@ -80,7 +80,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
         settings = dataclasses.replace(settings, port=claim_port(settings.host, settings.port))
         with stages.stage("model", settings.model):
             path = catalog.locate(settings.model)
-        supervisor = Supervisor(local_cluster(settings, path, folder), folder, err)
+        supervisor = Supervisor(local_cluster(settings, path, folder, folder.make_admin_key()), folder, err)
         asyncio.run(_until_asked_to_end(supervisor, _serve(supervisor, stages, example)))
 
 

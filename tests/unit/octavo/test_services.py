@@ -38,7 +38,7 @@ def settings(tmp_path, **changes):
 
 
 def cluster(tmp_path, **changes):
-    services = local_cluster(settings(tmp_path, **changes), MODEL, DataFolder(tmp_path))
+    services = local_cluster(settings(tmp_path, **changes), MODEL, DataFolder(tmp_path), "key")
     return {service.name: service for service in services}
 
 
