@@ -6,6 +6,7 @@ SchedulerError
 ├── NotFound            what was asked for is not there              HTTP 404
 ├── Conflict            what was asked for cannot be done now        HTTP 409
 ├── QueueFull           too many requests wait                       HTTP 429
+├── QueueTimeout        a request waited too long                    HTTP 504
 ├── NotReady            tokens cannot advance, or it is draining     HTTP 503
 ├── RequestFailed       an accepted request cannot be finished       HTTP 500
 ├── MemoryUnavailable   the kvmanager does not answer                internal: reconnect
@@ -50,6 +51,10 @@ class QueueFull(SchedulerError):
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class QueueTimeout(SchedulerError):
+    """Names the deadline that passed before the first token."""
 
 
 class NotReady(SchedulerError):

@@ -16,6 +16,7 @@ from scheduler.api.app import create_app, octavo_version
 from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
+from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Administration, Engine, EngineConfig
 from scheduler.settings import Settings, command
@@ -61,9 +62,15 @@ async def serve_until_stopped(settings: Settings) -> None:
 def engine_config(settings: Settings) -> EngineConfig:
     """The settings that the engine looks at."""
     return EngineConfig(
-        scheduler=SchedulerConfig(settings.max_num_batched_tokens, settings.max_num_seqs, settings.preemption_mode),
+        scheduler=SchedulerConfig(
+            settings.max_num_batched_tokens,
+            settings.max_num_seqs,
+            settings.preemption_mode,
+            settings.scheduling_policy,
+        ),
         max_model_len=settings.max_model_len,
-        max_waiting=settings.max_waiting,
+        queue=QueueLimits(settings.max_waiting, settings.max_waiting_tokens),
+        queue_timeout_s=settings.queue_timeout,
     )
 
 

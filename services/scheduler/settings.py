@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.errors import InvalidConfiguration
 
@@ -18,6 +19,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "max_num_seqs": (1, 2**16),
     "max_model_len": (1, 2**31 - 1),
     "max_waiting": (1, 2**31 - 1),
+    "max_waiting_tokens": (1, 2**31 - 1),
+    "queue_timeout": (0, 86_400),
     "max_body_bytes": (1024, 2**31 - 1),
     "drain_timeout": (0, 86_400),
 }
@@ -48,7 +51,11 @@ class Settings:
     max_num_seqs: int
     preemption_mode: PreemptionMode
     max_model_len: int | None  # tokens; None: the worker's
-    max_waiting: int
+    scheduling_policy: SchedulingPolicy
+    max_waiting: int  # sequences
+    max_waiting_tokens: int | None  # None: no limit
+    queue_timeout: float  # seconds; 0: none
+    api_keys: Path | None  # None: inference is open
     max_body_bytes: int
     drain_timeout: float  # seconds
     log_level: LogLevel
@@ -115,8 +122,41 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
             ),
         ] = None,
         max_waiting: Annotated[
-            int, typer.Option(envvar="OCTAVO_MAX_WAITING", help="Requests that may wait before others get 429.")
+            int,
+            typer.Option(
+                envvar="OCTAVO_MAX_WAITING", help="Requests, each choice counted, that may wait before others get 429."
+            ),
         ] = 1024,
+        max_waiting_tokens: Annotated[
+            int | None,
+            typer.Option(
+                envvar="OCTAVO_MAX_WAITING_TOKENS",
+                help="Tokens of prompts that may wait before other requests get 429. Default: no limit.",
+                show_default=False,
+            ),
+        ] = None,
+        queue_timeout: Annotated[
+            float,
+            typer.Option(
+                envvar="OCTAVO_QUEUE_TIMEOUT",
+                help="Seconds to the first token after which a request gets 504; 0 lets it wait.",
+            ),
+        ] = 0.0,
+        scheduling_policy: Annotated[
+            SchedulingPolicy,
+            typer.Option(
+                envvar="OCTAVO_SCHEDULING_POLICY",
+                help="fcfs serves requests as they arrive; priority those of the smallest `priority` first.",
+            ),
+        ] = SchedulingPolicy.FCFS,
+        api_keys: Annotated[
+            Path | None,
+            typer.Option(
+                envvar="OCTAVO_API_KEYS",
+                help="File of `octavo keys create`. Default: inference needs no key.",
+                show_default=False,
+            ),
+        ] = None,
         max_body_bytes: Annotated[
             int, typer.Option(envvar="OCTAVO_MAX_BODY_BYTES", help="Largest body of a request, in bytes.")
         ] = 8 * 1024 * 1024,
@@ -146,7 +186,11 @@ def command(run: Callable[[Settings], int]) -> typer.Typer:
                 max_num_seqs=max_num_seqs,
                 preemption_mode=preemption_mode,
                 max_model_len=max_model_len,
+                scheduling_policy=scheduling_policy,
                 max_waiting=max_waiting,
+                max_waiting_tokens=max_waiting_tokens,
+                queue_timeout=queue_timeout,
+                api_keys=api_keys,
                 max_body_bytes=max_body_bytes,
                 drain_timeout=drain_timeout,
                 log_level=log_level,

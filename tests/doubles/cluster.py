@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from doubles.model import expected_output, logprob_of
 from doubles.peers import LetterTokenizer, MemoryPeer, WorkerPeer
 from scheduler.core.request import OutputDelta, Request
+from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Engine, EngineConfig
 
@@ -19,7 +20,7 @@ class Cluster:
     memory: MemoryPeer = field(default_factory=MemoryPeer)
     config: EngineConfig = field(
         default_factory=lambda: EngineConfig(
-            scheduler=SchedulerConfig(16, 8), max_waiting=8, min_backoff_s=0.001, max_backoff_s=0.01, stall_after_s=0.05
+            scheduler=SchedulerConfig(16, 8), queue=QueueLimits(8), min_backoff_s=0.001, max_backoff_s=0.01, stall_after_s=0.05
         )
     )
 

@@ -11,7 +11,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from scheduler.errors import Conflict, NotFound, NotReady, QueueFull, RequestFailed, RequestRefused, SchedulerError
+from scheduler.errors import (
+    Conflict,
+    NotFound,
+    NotReady,
+    QueueFull,
+    QueueTimeout,
+    RequestFailed,
+    RequestRefused,
+    SchedulerError,
+)
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
@@ -68,6 +77,8 @@ def as_api_error(error: SchedulerError) -> ApiError:  # noqa: PLR0911 - one per 
                 code="queue_full",
                 headers={"Retry-After": str(max(1, math.ceil(error.retry_after_s)))},
             )
+        case QueueTimeout():
+            return ApiError(HTTPStatus.GATEWAY_TIMEOUT, str(error), kind=SERVER_ERROR, code="queue_timeout")
         case NotReady():
             return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), kind=SERVER_ERROR, code="not_ready")
         case RequestFailed():

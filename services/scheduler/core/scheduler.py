@@ -70,9 +70,9 @@ class Scheduler:
         return len(self._queues.waiting)
 
     @property
-    def num_waiting_sequences(self) -> int:
-        """Sequences of the groups that hold no device memory."""
-        return sum(len(group.sequences) for group in self._queues.waiting)
+    def waiting(self) -> Iterable[SequenceGroup]:
+        """Groups that hold no device memory, in the order in which they are served."""
+        return iter(self._queues.waiting)
 
     @property
     def num_running(self) -> int:

@@ -90,6 +90,11 @@ class Sequence:
         return self.num_prompt_tokens if self.num_branches > 1 else len(self.token_ids)
 
     @property
+    def num_output_tokens(self) -> int:
+        """Known tokens after the prompt."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
     def num_uncomputed_tokens(self) -> int:
         """Wanted tokens whose KV is missing: 1 while decoding, more while prefilling."""
         return self.num_wanted_tokens - self.num_computed_tokens

@@ -135,7 +135,7 @@ def _live_request(group: SequenceGroup) -> LiveRequest:
                 choice_index=sequence.choice_index,
                 status=sequence.status.value,
                 num_prompt_tokens=sequence.num_prompt_tokens,
-                num_output_tokens=len(sequence.token_ids) - sequence.num_prompt_tokens,
+                num_output_tokens=sequence.num_output_tokens,
                 num_computed_tokens=sequence.num_computed_tokens,
             )
             for sequence in group.sequences

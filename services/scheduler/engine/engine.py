@@ -103,12 +103,8 @@ class Engine:
         scheduler.memory.limits.check(request)
         if self._replica.progress.stalled_s(has_work=self._replica.num_open > 0) > self._config.patience_s:
             raise NotReady(self.readiness.reason)
-        if (num_waiting := scheduler.num_waiting_sequences) >= self._config.max_waiting:
-            raise QueueFull(
-                f"{num_waiting} requests wait already, each choice counted, and the limit is "
-                f"{self._config.max_waiting}",
-                retry_after_s=self._config.retry_after_s,
-            )
+        if overflow := self._config.queue.overflow(scheduler.waiting, request):
+            raise QueueFull(overflow.message, retry_after_s=self._replica.flow.seconds_for(overflow.num_groups))
         if self._outputs.find(request.request_id) is not None:
             raise RequestRefused(f"request id {request.request_id!r} is in use", param="request_id")
 

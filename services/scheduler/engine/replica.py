@@ -7,17 +7,26 @@ from collections.abc import Callable
 
 from scheduler.core.limits import Limits
 from scheduler.core.prefix_hash import PrefixDomain
-from scheduler.core.request import FinishReason, Request
+from scheduler.core.request import FinishReason, Request, RequestId
 from scheduler.core.scheduler import Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape
 from scheduler.core.steps import Grant
 from scheduler.engine.config import EngineConfig
+from scheduler.engine.flow import Flow
 from scheduler.engine.link import FreshMemory, Link
 from scheduler.engine.outputs import Outputs
 from scheduler.engine.progress import Progress
 from scheduler.engine.streams import RequestStream
-from scheduler.errors import MemoryUnavailable, NotReady, RequestFailed, RequestRefused, StepRefused, WorkerUnavailable
+from scheduler.errors import (
+    MemoryUnavailable,
+    NotReady,
+    QueueTimeout,
+    RequestFailed,
+    RequestRefused,
+    StepRefused,
+    WorkerUnavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +51,7 @@ class Replica:
         self._num_refused_steps = 0  # since the last committed one
         self.boundary = asyncio.Lock()  # free between two steps; whoever holds it holds the next one up
         self.progress = Progress(asyncio.get_running_loop().time)
+        self.flow = Flow(asyncio.get_running_loop().time)
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -71,6 +81,8 @@ class Replica:
             self.progress.begin_work()
         group = self._scheduler.add(request)
         self._wake.set()
+        if self._config.queue_timeout_s:
+            asyncio.get_running_loop().call_later(self._config.queue_timeout_s, self._expire, request.request_id)
         return self._outputs.open(group, self._dropper(group))
 
     def abort(self, group: SequenceGroup) -> None:
@@ -114,6 +126,7 @@ class Replica:
                 return False
             grant = await self._link.memory.grant(plan)
             _tell(grant)
+            self.flow.note(len(grant.admitted_group_ids) - len(grant.preempted_group_ids))
             step = scheduler.apply(grant)
         events = scheduler.commit(await self._link.worker.execute(step))
         scheduler.finish(self._outputs.deliver(events))
@@ -176,6 +189,7 @@ class Replica:
                 block_size=worker.block_size,
                 num_device_blocks=worker.num_device_blocks,
                 max_num_seqs=self._config.scheduler.max_num_seqs,
+                policy=self._config.scheduler.policy,
             ),
             domain=PrefixDomain(worker.model_fingerprint, deployment_seed=self._config.deployment_seed),
         )
@@ -214,6 +228,13 @@ class Replica:
         self.progress.disconnected(f"recovering from a fault: {error}")
 
     # ---- ends
+
+    def _expire(self, request_id: RequestId) -> None:
+        """Fails a request that has no token yet."""
+        group = self._outputs.find(request_id)
+        if group is not None and not any(sequence.num_output_tokens for sequence in group.sequences):
+            self._outputs.fail(group, QueueTimeout(f"no token within {self._config.queue_timeout_s:g} s of waiting"))
+            self._end(group, FinishReason.ABORT)
 
     def _dropper(self, group: SequenceGroup) -> Callable[[], None]:
         def drop() -> None:

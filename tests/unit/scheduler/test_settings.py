@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.adapters.model_fingerprint import model_fingerprint
+from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.settings import LogLevel, Settings, command, default_model_name
 
@@ -35,7 +36,11 @@ def test_defaults_are_those_that_help_shows():
         max_num_seqs=64,
         preemption_mode=PreemptionMode.AUTO,
         max_model_len=None,
+        scheduling_policy=SchedulingPolicy.FCFS,
         max_waiting=1024,
+        max_waiting_tokens=None,
+        queue_timeout=0.0,
+        api_keys=None,
         max_body_bytes=8 * 1024 * 1024,
         drain_timeout=30.0,
         log_level=LogLevel.INFO,
@@ -58,6 +63,8 @@ def test_a_variable_sets_a_flag_and_an_empty_one_does_not():
         ("--max-num-seqs", "513", "--max-num-batched-tokens, which is 512"),
         ("--max-model-len", "0", "1"),
         ("--max-waiting", "0", "1"),
+        ("--max-waiting-tokens", "0", "1"),
+        ("--queue-timeout", "-0.5", "0"),
         ("--max-body-bytes", "5", "1024"),
         ("--drain-timeout", "-1.0", "0"),
         ("--kvmanager", "somewhere", "host:port"),

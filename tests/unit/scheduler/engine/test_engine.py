@@ -109,7 +109,7 @@ class TestRefusals:
 
     async def test_a_full_queue_says_when_to_come_back(self, cluster: Cluster):
         streams = [cluster.engine.generate(make_request(range(5))) for _ in range(8)]
-        with pytest.raises(QueueFull, match=r"8 requests wait already.+ and the limit is 8") as caught:
+        with pytest.raises(QueueFull, match=r"8 sequences wait already.+ more than 8") as caught:
             cluster.engine.generate(make_request(range(5)))
         assert caught.value.retry_after_s > 0
         for stream in streams:
@@ -118,7 +118,7 @@ class TestRefusals:
 
     async def test_each_choice_counts_in_the_queue(self, cluster: Cluster):
         streams = [cluster.engine.generate(make_request(range(5), num_choices=4)) for _ in range(2)]
-        with pytest.raises(QueueFull, match="8 requests wait already, each choice counted"):
+        with pytest.raises(QueueFull, match="8 sequences wait already"):
             cluster.engine.generate(make_request(range(5)))
         for stream in streams:
             await stream.aclose()

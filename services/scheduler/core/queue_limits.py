@@ -1,0 +1,52 @@
+"""How much may wait before new requests are turned away."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.core.request import Request
+from scheduler.core.sequence import SequenceGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Why a request may not wait, and how many groups have to leave the queue before it may."""
+
+    message: str
+    num_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Counts each choice as a sequence, and the tokens of a prompt once. Whatever fits memory may wait alone."""
+
+    max_sequences: int = 1024
+    max_tokens: int | None = None  # of prompts
+
+    def overflow(self, waiting: Iterable[SequenceGroup], request: Request) -> Overflow | None:
+        """What is too much if ``request`` waits behind ``waiting``, which are in the order of leaving."""
+        groups = [group.request for group in waiting]
+        sequences = [waiter.num_choices for waiter in groups]
+        if num := _num_to_leave(sequences, request.num_choices, self.max_sequences):
+            return Overflow(
+                f"{sum(sequences)} sequences wait already, and with the {request.num_choices} of this request they "
+                f"would be more than {self.max_sequences}, which is the limit",
+                num,
+            )
+        tokens = [len(waiter.prompt_token_ids) for waiter in groups] if self.max_tokens is not None else []
+        if num := _num_to_leave(tokens, len(request.prompt_token_ids), self.max_tokens or 0):
+            return Overflow(
+                f"prompts with {sum(tokens)} tokens wait already, and with the {len(request.prompt_token_ids)} of this "
+                f"request they would be more than {self.max_tokens}, which is the limit",
+                num,
+            )
+        return None
+
+
+def _num_to_leave(amounts: list[int], more: int, limit: int) -> int:
+    """How many of the first amounts have to go before ``more`` fits the limit."""
+    excess = sum(amounts) + more - limit
+    for index, amount in enumerate(amounts):
+        if excess <= 0:
+            return index
+        excess -= amount
+    return len(amounts)
