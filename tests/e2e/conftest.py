@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,25 @@ def cluster(tmp_path_factory, model_path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def start_cluster(tmp_path_factory, model_path):
-    """A function that starts a cluster with settings of its own; all end with the test."""
+@contextmanager
+def _starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
     with ExitStack() as stack:
 
         def start(**flags: object) -> Cluster:
             return stack.enter_context(running_cluster(tmp_path_factory.mktemp("cluster"), **flags))
 
+        yield start
+
+
+@pytest.fixture
+def start_cluster(tmp_path_factory, model_path):
+    """A function that starts a cluster with settings of its own; all end with the test."""
+    with _starter(tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_module_cluster(tmp_path_factory, model_path):
+    """As ``start_cluster``; all end with the last test of the module."""
+    with _starter(tmp_path_factory) as start:
         yield start
