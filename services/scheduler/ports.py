@@ -101,6 +101,12 @@ class Tokenizer(Protocol):
         A leading space stays: the text is what these tokens add after other tokens.
         """
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text, which may be a part of a character; a special token's name in UTF-8."""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether ``decode`` leaves a token out as special."""
+
 
 class ChatTemplate(Protocol):
     """How a model wants a conversation to be written down."""

@@ -147,3 +147,9 @@ class LetterTokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return "".join(chr(32 + token_id) for token_id in token_ids)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([32 + token_id])
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.eos_token_ids

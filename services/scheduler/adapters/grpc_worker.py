@@ -6,10 +6,12 @@ from gpuworker.v1 import gpuworker_pb2 as pb
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerStub
 from kvmanager.v1 import kvmanager_pb2
 from scheduler.adapters.grpc_stream import RequestStream
-from scheduler.core.request import SequenceId
+from scheduler.core.request import SequenceId, TokenRules
 from scheduler.core.steps import NewSequence, Step, StepResult
 from scheduler.errors import StepRefused, WorkerUnavailable
 from scheduler.ports import WorkerDescription
+
+_NO_RULES = TokenRules()
 
 
 class GrpcWorker:
@@ -78,6 +80,9 @@ def step_to_wire(step: Step) -> pb.Step:
         token_ids=step.token_ids,
         num_choices=step.num_choices,
         token_masks=step.token_masks,
+        scored_rows=step.scored_rows,
+        scored_token_ids=step.scored_token_ids,
+        scored_num_top=step.scored_num_top,
     )
 
 
@@ -89,6 +94,12 @@ def result_from_wire(result: pb.StepResult) -> StepResult:
         token_ids=list(result.token_ids),
         logprobs=list(result.logprobs),
         compute_s=result.compute_seconds,
+        num_top=list(result.num_top),
+        top_token_ids=list(result.top_token_ids),
+        top_logprobs=list(result.top_logprobs),
+        scored_logprobs=list(result.scored_logprobs),
+        scored_top_token_ids=list(result.scored_top_token_ids),
+        scored_top_logprobs=list(result.scored_top_logprobs),
     )
 
 
@@ -109,5 +120,27 @@ def _new_sequence_to_wire(new: NewSequence) -> pb.NewSequence:
             top_k=sampling.top_k,
             seed=sampling.seed,
             choice_index=new.choice_index,
+            min_p=sampling.min_p,
+            num_top_logprobs=sampling.num_top_logprobs,
+            rules=_rules_to_wire(new),
         ),
+        num_prompt_tokens=new.num_prompt_tokens,
+        token_ids=new.token_ids,
+    )
+
+
+def _rules_to_wire(new: NewSequence) -> pb.TokenRules | None:
+    rules = new.sampling.rules
+    if rules == _NO_RULES and not new.min_tokens:
+        return None
+    return pb.TokenRules(
+        biased_token_ids=[token_id for token_id, _ in rules.logit_bias],
+        biases=[bias for _, bias in rules.logit_bias],
+        allowed_token_ids=rules.allowed_token_ids,
+        bad_words=[pb.TokenString(token_ids=word) for word in rules.bad_words],
+        min_tokens=new.min_tokens,
+        late_token_ids=new.late_token_ids,
+        repetition_penalty=rules.repetition_penalty,
+        presence_penalty=rules.presence_penalty,
+        frequency_penalty=rules.frequency_penalty,
     )

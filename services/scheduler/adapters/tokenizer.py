@@ -8,6 +8,7 @@ from typing import Any
 
 import tokenizers
 
+from scheduler.adapters.token_bytes import TokenBytes
 from scheduler.adapters.tokenizer_gguf import gguf_tokenizer
 from scheduler.core.chat import PromptPart
 from scheduler.errors import InvalidConfiguration
@@ -18,6 +19,7 @@ class ModelTokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
+        self._bytes = TokenBytes(tokenizer)
         self._eos_token_ids = eos_token_ids
         self._vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
 
@@ -71,6 +73,14 @@ class ModelTokenizer:
         A leading space stays: the text is what these tokens add after other tokens.
         """
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text, which may be a part of a character; a special token's name in UTF-8."""
+        return self._bytes.of(token_id)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether ``decode`` leaves a token out as special."""
+        return token_id in self._bytes.special
 
 
 def load_tokenizer(model: Path) -> ModelTokenizer:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from scheduler import inspection as view
 from scheduler.api.body import read_json_object
 from scheduler.api.errors import invalid
-from scheduler.api.schemas import StrictModel, as_api_error
+from scheduler.api.validation import StrictModel, as_api_error
 from scheduler.inspection import Administrator
 from scheduler.ports import Tokenizer
 

@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from scheduler.api.errors import ApiError, invalid
-from scheduler.api.schemas import StrictModel, as_api_error
+from scheduler.api.validation import StrictModel, as_api_error
 
 Body = TypeVar("Body", bound=StrictModel)
 

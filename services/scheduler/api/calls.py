@@ -3,11 +3,12 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from scheduler.api.prompts import Prompt, num_chars
+from scheduler.api.parameters import sampling_params, seed_of, stop_conditions
+from scheduler.api.prompts import num_chars
 from scheduler.api.schemas import CompletionRequest
-from scheduler.core.request import Request, RequestId, SamplingParams, StopConditions
+from scheduler.core.request import Request, RequestId
 from scheduler.errors import RequestRefused
 from scheduler.ports import Generator, Tokenizer
 
@@ -24,6 +25,11 @@ class CompletionCall:
     num_returned: int  # choices per prompt
     stream: bool
     include_usage: bool
+    echoes: tuple[str, ...] = ()  # per prompt, the text to return before each output; empty: none
+    num_logprobs: int | None = None  # most probable tokens told with each token; None: nothing is told
+    returns_prompt_logprobs: bool = False
+    returns_token_ids: bool = False
+    skip_special_tokens: bool = True
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -33,9 +39,10 @@ class CompletionCall:
 
 async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> CompletionCall:
     """Tokenizes the prompts and names the requests."""
-    completion_id = f"cmpl-{secrets.token_hex(12)}"
-    stop = StopConditions(body.max_tokens, body.stop, tokenizer.eos_token_ids)
-    prompts = await _tokenized(body.prompt, tokenizer)
+    completion_id = body.request_id or f"cmpl-{secrets.token_hex(12)}"
+    prompts = await _tokenized(body, tokenizer)
+    stop = stop_conditions(body, body.max_tokens, tokenizer)
+    sampling = sampling_params(body, tokenizer, body.logprobs or 0)
     return CompletionCall(
         completion_id,
         tuple(
@@ -43,15 +50,22 @@ async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> Comp
                 request_id=RequestId(f"{completion_id}-{index}"),
                 prompt_token_ids=token_ids,
                 stop=stop,
-                sampling=_sampling(body),
+                sampling=replace(sampling, seed=seed_of(body)),
                 num_choices=body.best_of or body.n,
                 cache_salt=body.cache_salt or "",
+                num_prompt_logprobs=_num_prompt_logprobs(body),
+                skip_special_tokens=body.skip_special_tokens,
             )
             for index, token_ids in enumerate(prompts)
         ),
         num_returned=body.n,
         stream=body.stream,
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
+        echoes=_echoes(body, prompts, tokenizer),
+        num_logprobs=body.logprobs,
+        returns_prompt_logprobs=body.prompt_logprobs is not None,
+        returns_token_ids=body.return_token_ids,
+        skip_special_tokens=body.skip_special_tokens,
     )
 
 
@@ -67,16 +81,42 @@ def check_call(call: CompletionCall, generator: Generator) -> None:
             raise RequestRefused(message, param=error.param, code=error.code) from None
 
 
-def _sampling(body: CompletionRequest) -> SamplingParams:
-    seed = secrets.randbits(64) if body.seed is None else body.seed % 2**64
-    return SamplingParams(body.temperature, body.top_p, max(body.top_k, 0), seed)
+def _num_prompt_logprobs(body: CompletionRequest) -> int | None:
+    asked = [body.prompt_logprobs, body.logprobs if body.echo else None]
+    return max((num for num in asked if num is not None), default=None)
 
 
-async def _tokenized(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    if num_chars(prompts) > MAX_CHARS_ON_LOOP:
-        return await asyncio.to_thread(_tokenize, prompts, tokenizer)
-    return _tokenize(prompts, tokenizer)
+def _echoes(body: CompletionRequest, token_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer) -> tuple[str, ...]:
+    """A text prompt as it came, unless tokens were cut off; another one decoded."""
+    if not body.echo:
+        return ()
+    is_whole = body.truncate_prompt_tokens is None
+    return tuple(
+        prompt
+        if isinstance(prompt, str) and is_whole
+        else tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens)
+        for prompt, ids in zip(body.prompt, token_ids, strict=True)
+    )
 
 
-def _tokenize(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    return [tuple(tokenizer.encode(prompt)) if isinstance(prompt, str) else prompt for prompt in prompts]
+async def _tokenized(body: CompletionRequest, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    if num_chars(body.prompt) > MAX_CHARS_ON_LOOP:
+        return await asyncio.to_thread(_tokenize, body, tokenizer)
+    return _tokenize(body, tokenizer)
+
+
+def _tokenize(body: CompletionRequest, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    return [
+        truncated(
+            tuple(tokenizer.encode(prompt, add_special_tokens=body.add_special_tokens))
+            if isinstance(prompt, str)
+            else prompt,
+            body.truncate_prompt_tokens,
+        )
+        for prompt in body.prompt
+    ]
+
+
+def truncated(token_ids: tuple[int, ...], num_tokens: int | None) -> tuple[int, ...]:
+    """The last ``num_tokens`` of a prompt; all for ``None``."""
+    return token_ids if num_tokens is None else token_ids[-num_tokens:]

@@ -1,5 +1,6 @@
 """What can never be served, said at once and with the numbers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.core.order import SchedulingPolicy
@@ -56,6 +57,18 @@ class Limits:
             raise RequestRefused(f"max_tokens is {request.stop.max_tokens}, but must be at least 0", param="max_tokens")
         if "" in request.stop.stop:
             raise RequestRefused("stop has an empty string: it would match everywhere", param="stop")
+        rules = request.sampling.rules
+        self._check_vocabulary("stop_token_ids", request.stop.stop_token_ids)
+        self._check_vocabulary("allowed_token_ids", rules.allowed_token_ids)
+        self._check_vocabulary("logit_bias", [token_id for token_id, _ in rules.logit_bias])
+
+    def _check_vocabulary(self, param: str, token_ids: Iterable[int]) -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self.vocab_size:
+                raise RequestRefused(
+                    f"{param} has token id {token_id}, but the vocabulary has ids 0 to {self.vocab_size - 1}",
+                    param=param,
+                )
 
     def _check_priority(self, priority: int) -> None:
         if priority and self.policy is SchedulingPolicy.FCFS:

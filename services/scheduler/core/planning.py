@@ -93,4 +93,6 @@ def entering_groups(waiting: Iterable[SequenceGroup], hasher: PrefixHasher, room
 
 
 def _hashes_of_wanted_blocks(sequence: Sequence, block_size: int) -> bytes:
+    if sequence.scoring is not None and not sequence.scoring.is_complete:
+        return b""  # every prompt token that is left must be computed to be scored
     return bytes(sequence.block_hashes[: sequence.num_wanted_tokens // block_size * HASH_BYTES])

@@ -21,26 +21,57 @@ class FinishReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What forbids tokens or shifts their logits, in the order of ``docs/sampling.md``."""
+
+    logit_bias: tuple[tuple[int, float], ...] = ()  # token id, what is added to its logit
+    allowed_token_ids: tuple[int, ...] = ()  # empty: all
+    bad_words: tuple[tuple[int, ...], ...] = ()  # a word's last token may not follow the others in the output
+    repetition_penalty: float = 1.0  # over prompt and output
+    presence_penalty: float = 0.0  # over the output
+    frequency_penalty: float = 0.0  # over the output
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the tokens before the one to draw matter."""
+        has_penalty = self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        return has_penalty or any(len(word) > 1 for word in self.bad_words)
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen. ``temperature`` 0 is greedy; ``top_k`` 0 means all tokens."""
+    """How the next token is chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``min_p`` 0 mean all tokens."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+    min_p: float = 0.0
+    num_top_logprobs: int = 0  # most probable tokens told with each output token
+    rules: TokenRules = field(default_factory=TokenRules)
 
 
 @dataclass(frozen=True, slots=True)
 class StopConditions:
     """When a sequence ends.
 
-    ``max_tokens`` counts output tokens. ``stop`` strings are matched in the output text and never emitted.
-    ``stop_token_ids`` are the model's end-of-sequence ids.
+    ``max_tokens`` counts output tokens. ``stop`` strings are matched in the output text and not emitted, unless
+    ``include_stop_str_in_output``. ``eos_token_ids`` are the model's, ``stop_token_ids`` the caller's. Before
+    ``min_tokens`` output tokens nothing ends a sequence: its ending ids are not drawn, and stop strings not matched.
     """
 
     max_tokens: int
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
+    eos_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    include_stop_str_in_output: bool = False
+
+    @property
+    def ending_token_ids(self) -> frozenset[int]:
+        """Tokens after which a sequence ends."""
+        return self.stop_token_ids if self.ignore_eos else self.stop_token_ids | self.eos_token_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +88,19 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     num_choices: int = 1  # outputs to generate
     cache_salt: str = ""
+    num_prompt_logprobs: int | None = None  # most probable tokens told with each prompt token; None: nothing is told
+    skip_special_tokens: bool = True  # in the output text
     constraint: TokenConstraint | None = None
     priority: int = 0  # smaller is more urgent
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How probable the model itself finds a token, before any rule, temperature, top_k or top_p."""
+
+    token_id: int
+    logprob: float | None  # None for a token that nothing precedes
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens in its place, best first, if they were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +109,9 @@ class OutputDelta:
 
     The concatenated ``text`` of a choice is its whole output text; ``token_ids`` and ``logprobs`` likewise, the latter
     being the model's own log-probability of each token, before temperature, top_k and top_p. The last delta of a
-    choice, and only that, has a ``finish_reason``; it may have no text. ``num_cached_tokens`` counts prompt tokens
-    that were not computed because the prefix cache had them.
+    choice, and only that, has a ``finish_reason``; it may have no text. ``stop_reason`` is the stop string or the
+    caller's stop token that ended it. ``num_cached_tokens`` counts prompt tokens that were not computed because the
+    prefix cache had them.
     """
 
     choice_index: int
@@ -78,3 +121,11 @@ class OutputDelta:
     stop_reason: str | int | None = None
     num_cached_tokens: int = 0
     logprobs: tuple[float, ...] = ()  # per token
+    tops: tuple[tuple[tuple[int, float], ...], ...] = ()  # per token, if asked for: the most probable ones
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()  # in the first delta of a choice, if asked for
+
+    @property
+    def token_logprobs(self) -> tuple[TokenLogprob, ...]:
+        """One entry per token."""
+        tops = self.tops or ((),) * len(self.token_ids)
+        return tuple(map(TokenLogprob, self.token_ids, self.logprobs, tops))

@@ -3,8 +3,17 @@
 from collections.abc import Iterable, Mapping
 
 from scheduler.core.request import GroupId, SequenceId
+from scheduler.core.scoring import cut_tops
 from scheduler.core.sequence import Sequence, SequenceGroup
-from scheduler.core.steps import OutOfStepError, StepResult
+from scheduler.core.steps import OutOfStepError, StepResult, Top
+
+
+def tops_of(result: StepResult, rows: Iterable[int]) -> list[Top]:
+    """The most probable tokens in each of the rows; empty if nobody asked."""
+    if not result.num_top:
+        return []
+    tops = cut_tops(result.num_top, result.top_token_ids, result.top_logprobs)
+    return [tops[row] for row in rows]
 
 
 def sampled_rows(

@@ -20,7 +20,7 @@ from scheduler.core.planning import MAX_ENTERING_GROUPS, Room, entering_groups
 from scheduler.core.prefix_hash import PrefixHasher
 from scheduler.core.queues import Queues
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
-from scheduler.core.sampled import sampled_rows
+from scheduler.core.sampled import sampled_rows, tops_of
 from scheduler.core.sealing import SealedBlocks
 from scheduler.core.sequence import Sequence, SequenceGroup, SequenceStatus, new_group
 from scheduler.core.shape import MemoryShape, SchedulerConfig
@@ -160,12 +160,13 @@ class Scheduler:
         self.num_steps += 1
         block_size = self._memory.limits.block_size
         batch.count_computed(self._sealed, block_size)
+        batch.scored.take(result)
         self._queues.fork(batch.completed_trunks(), block_size)
         sequence_ids = [sequence.sequence_id for sequence, _ in sampled]
         token_ids = [result.token_ids[row] for _, row in sampled]
         logprobs = [result.logprobs[row] for _, row in sampled]
         reasons = self._append([sequence for sequence, _ in sampled], token_ids)
-        return Events(sequence_ids, token_ids, logprobs, reasons)
+        return Events(sequence_ids, token_ids, logprobs, reasons, tops_of(result, [row for _, row in sampled]))
 
     def restart_memory(self, memory: MemoryShape) -> None:
         """All blocks are gone: the step in hand is dropped, what ran is computed again from its known tokens."""
@@ -256,7 +257,7 @@ class Scheduler:
         """Has the worker told about a sequence that has just got a table there, if it has kept it."""
         sequence = self._queues.sequences.get(sequence_id)
         if sequence is not None and sequence.status is SequenceStatus.RUNNING:
-            batch.introduce(sequence, self._queues.groups[sequence.group_id].request.sampling)
+            batch.introduce(sequence, self._queues.groups[sequence.group_id].request)
 
     def _append(self, samplers: list[Sequence], token_ids: list[int]) -> list[FinishReason | None]:
         reasons = [sequence.append(token_id) for sequence, token_id in zip(samplers, token_ids, strict=True)]

@@ -26,6 +26,8 @@ from enum import Enum
 from scheduler.core.constraint import ConstraintState, TokenConstraint
 from scheduler.core.prefix_hash import HASH_BYTES
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
+from scheduler.core.scoring import PromptScoring
+from scheduler.core.steps import NO_TOKEN
 
 
 class SequenceStatus(Enum):
@@ -71,6 +73,7 @@ class Sequence:
     stop_token_ids: frozenset[int]
     cache_salt: str = ""
     constraint: TokenConstraint | None = None  # stands at the end of the output
+    scoring: PromptScoring | None = None  # of the group's prompt, if it is asked for
     choice_index: int = 0
     num_branches: int = 1  # more than one: a trunk, for so many sequences, itself included
     num_computed_tokens: int = 0
@@ -146,6 +149,10 @@ class Sequence:
         of what its grammar allows.
         """
         token_ids = self.token_ids
+        if token_id == NO_TOKEN:
+            return FinishReason.STOP
+        if len(token_ids) >= self.max_num_tokens:  # no output was asked for
+            return FinishReason.LENGTH
         token_ids.append(token_id)
         if token_id in self.stop_token_ids:
             return FinishReason.STOP
@@ -196,6 +203,8 @@ class SequenceGroup:
 def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[SequenceId]) -> SequenceGroup:
     """A waiting group with one sequence for each choice."""
     num_prompt_tokens = len(request.prompt_token_ids)
+    num_top = request.num_prompt_logprobs
+    scoring = None if num_top is None else PromptScoring(request.prompt_token_ids, num_top)
     sequences = [
         Sequence(
             sequence_id=next(sequence_ids),
@@ -203,9 +212,10 @@ def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[Sequen
             token_ids=list(request.prompt_token_ids),
             num_prompt_tokens=num_prompt_tokens,
             max_num_tokens=num_prompt_tokens + request.stop.max_tokens,
-            stop_token_ids=request.stop.stop_token_ids,
+            stop_token_ids=request.stop.ending_token_ids,
             cache_salt=request.cache_salt,
             constraint=request.constraint and request.constraint.fork(),
+            scoring=scoring,
             choice_index=choice_index,
         )
         for choice_index in range(request.num_choices)

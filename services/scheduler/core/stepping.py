@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from scheduler.core.request import SamplingParams
+from scheduler.core.request import Request
+from scheduler.core.scoring import ScoredRows
 from scheduler.core.sealing import SealedBlocks
 from scheduler.core.sequence import Sequence, SequenceStatus
 from scheduler.core.steps import Grant, NewSequence, Step
@@ -16,6 +17,7 @@ class StepBatch:
         self._num_tokens: list[int] = []
         self._new_sequences: list[NewSequence] = []
         self.samplers: list[Sequence] = []
+        self.scored = ScoredRows()
 
     def add_running(self, sequences: Iterable[Sequence], num_tokens: Iterable[int]) -> None:
         """Adds those that still run: neither preempted by the grant nor ended since the plan."""
@@ -30,9 +32,20 @@ class StepBatch:
         self._sequences.append(sequence)
         self._num_tokens.append(num_tokens)
 
-    def introduce(self, sequence: Sequence, sampling: SamplingParams) -> None:
+    def introduce(self, sequence: Sequence, request: Request) -> None:
         """Has the worker told about a sequence that has no table there."""
-        self._new_sequences.append(NewSequence(sequence.sequence_id, sampling, sequence.choice_index))
+        min_tokens = request.stop.min_tokens
+        self._new_sequences.append(
+            NewSequence(
+                sequence.sequence_id,
+                request.sampling,
+                sequence.choice_index,
+                sequence.num_prompt_tokens,
+                tuple(sequence.token_ids) if request.sampling.rules.looks_back else (),
+                min_tokens,
+                tuple(sequence.stop_token_ids) if min_tokens else (),
+            )
+        )
 
     def step(self, grant: Grant, epoch: int) -> Step:
         """The step as a value. A sequence samples if its last known token is computed, a trunk for all its siblings."""
@@ -42,6 +55,8 @@ class StepBatch:
         token_ids: list[int] = []
         for sequence, num, position in zip(sequences, num_tokens, positions, strict=True):
             known = sequence.token_ids
+            if sequence.scoring is not None:
+                self.scored.ask(sequence.scoring, len(token_ids), position, num)
             if num == 1:
                 token_ids.append(known[position])
             else:
@@ -62,6 +77,9 @@ class StepBatch:
             token_ids=token_ids,
             num_choices=num_choices if num_choices.count(1) < len(num_choices) else (),
             token_masks=[*map(_mask, sequences, samples)] if is_constrained else (),
+            scored_rows=self.scored.rows,
+            scored_token_ids=self.scored.token_ids,
+            scored_num_top=self.scored.num_top,
         )
 
     def completed_trunks(self) -> list[Sequence]:

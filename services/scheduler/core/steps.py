@@ -11,6 +11,12 @@ from typing import NewType
 
 from scheduler.core.request import FinishReason, GroupId, SamplingParams, SequenceId
 
+Top = tuple[tuple[int, float], ...]
+"""The most probable tokens in one place, best first: pairs of token id and log-probability."""
+
+NO_TOKEN = 2**32 - 1
+"""Stands for the token of a sequence whose rules forbid every token."""
+
 BlockChanges = NewType("BlockChanges", object)
 """Table changes and moves from the kvmanager to a worker. The scheduler passes them through unread."""
 
@@ -90,11 +96,18 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """Sampling state of a sequence, told to the worker before its first step and after its table was dropped."""
+    """Sampling state of a sequence, told to the worker before its first step and after its table was dropped.
+
+    ``token_ids`` are all known tokens where the rules look back at them.
+    """
 
     sequence_id: SequenceId
     sampling: SamplingParams
     choice_index: int
+    num_prompt_tokens: int = 0
+    token_ids: Column[int] = ()
+    min_tokens: int = 0  # before so many output tokens, none of the late tokens is drawn
+    late_token_ids: Column[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,9 @@ class Step:
     token_ids: Column[int] = ()
     num_choices: Column[int] = ()  # tokens drawn if it samples, for choices 0, 1, …; empty: one each, for its own
     token_masks: Column[bytes] = ()  # a bit for each token that may be drawn; an empty entry, or no column: all
+    scored_rows: Column[int] = ()  # indexes of token_ids: the log-probability of what follows is asked
+    scored_token_ids: Column[int] = ()  # what follows, per scored row
+    scored_num_top: Column[int] = ()  # most probable tokens told with it, per scored row
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +139,23 @@ class StepResult:
     token_ids: Column[int] = ()
     logprobs: Column[float] = ()  # of each token, under the model's unmodified distribution
     compute_s: float = 0.0
+    num_top: Column[int] = ()  # per entry; empty: none
+    top_token_ids: Column[int] = ()  # the most probable tokens of all entries, one after the other
+    top_logprobs: Column[float] = ()
+    scored_logprobs: Column[float] = ()  # per scored row of the step
+    scored_top_token_ids: Column[int] = ()
+    scored_top_logprobs: Column[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The tokens that a committed step added. Columns; entry ``i`` of each is one sequence."""
+    """The tokens that a committed step added. Columns; entry ``i`` of each is one sequence.
+
+    The token is ``NO_TOKEN`` for a sequence that ended because every token was forbidden.
+    """
 
     sequence_ids: Column[SequenceId] = ()
     token_ids: Column[int] = ()
     logprobs: Column[float] = ()
     finish_reasons: Column[FinishReason | None] = ()
+    tops: Column[Top] = ()  # empty: nobody asked

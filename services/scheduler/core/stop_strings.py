@@ -2,16 +2,17 @@
 
 
 class StopStrings:
-    """Lets text through, but nothing of a stop string.
+    """Lets text through, but nothing of a stop string, unless it ``includes_match``.
 
     The string that is complete first wins, so the outcome does not depend on how the text was cut into pieces. Text
     that may be the beginning of a stop string is held back until it is known not to be.
     """
 
-    __slots__ = ("_held", "_longest", "_stops", "matched")
+    __slots__ = ("_held", "_includes_match", "_longest", "_stops", "matched")
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, includes_match: bool = False) -> None:
         self._stops = stops
+        self._includes_match = includes_match
         self._longest = max(map(len, stops), default=0)
         self._held = ""
         self.matched: str | None = None
@@ -25,7 +26,7 @@ class StopStrings:
         if match is not None:
             start, self.matched = match
             self._held = ""
-            return text[:start]
+            return text[: start + len(self.matched)] if self._includes_match else text[:start]
         held = self._num_held(text)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

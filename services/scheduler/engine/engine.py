@@ -120,7 +120,7 @@ class Engine:
 
         """
         self.check(request)
-        if request.stop.max_tokens == 0:
+        if request.stop.max_tokens == 0 and request.num_prompt_logprobs is None:
             return _nothing(request.num_choices)
         return self._replica.submit(request)
 

@@ -4,32 +4,56 @@ import asyncio
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Column
+from functools import partial
+from typing import Protocol
 
 from scheduler.core.detokenizer import Detokenizer
 from scheduler.core.request import FinishReason, OutputDelta, RequestId, SequenceId
 from scheduler.core.sequence import Sequence, SequenceGroup
-from scheduler.core.steps import Events
+from scheduler.core.steps import NO_TOKEN, Events, Top
 from scheduler.core.stop_strings import StopStrings
 from scheduler.engine.streams import RequestStream
 from scheduler.errors import RequestFailed, SchedulerError
 
 logger = logging.getLogger(__name__)
 
-Decode = Callable[[Column[int]], str]
+
+class Decode(Protocol):
+    """Turns token ids into text."""
+
+    def __call__(self, token_ids: Column[int], *, skip_special_tokens: bool = True) -> str: ...
 
 
 class SequenceOutput:
     """The text of one sequence: whole characters, nothing of a stop string."""
 
-    __slots__ = ("_detokenizer", "_logprobs", "_sequence", "_stops", "_token_ids", "group", "stream")
+    __slots__ = (
+        "_conditions",
+        "_detokenizer",
+        "_is_begun",
+        "_logprobs",
+        "_num_tokens",
+        "_sequence",
+        "_stop_token_id",
+        "_stops",
+        "_token_ids",
+        "_tops",
+        "group",
+        "stream",
+    )
 
     def __init__(self, group: SequenceGroup, sequence: Sequence, decode: Decode, stream: RequestStream) -> None:
         self.group = group
         self._sequence = sequence
+        self._conditions = group.request.stop
         self._detokenizer = Detokenizer(decode, sequence.token_ids)
-        self._stops = StopStrings(group.request.stop.stop)
+        self._stops = StopStrings(self._conditions.stop, includes_match=self._conditions.include_stop_str_in_output)
+        self._num_tokens = 0
         self._token_ids: list[int] = []  # not emitted yet
         self._logprobs: list[float] = []  # likewise
+        self._tops: list[Top] = []  # likewise
+        self._stop_token_id: int | None = None  # the caller's, that ended the sequence
+        self._is_begun = False
         self.stream = stream
 
     @property
@@ -37,20 +61,33 @@ class SequenceOutput:
         """Whose text this is."""
         return self._sequence.sequence_id
 
-    def push(self, token_id: int, logprob: float, reason: FinishReason | None) -> FinishReason | None:
+    def push(self, token_id: int, logprob: float, top: Top, reason: FinishReason | None) -> FinishReason | None:
         """Takes a token and why it ended the sequence; emits what became complete; returns why it ends now.
 
-        A stop token counts as output, but has no text.
+        A stop token counts as output, but has no text unless that is asked for.
         """
+        if token_id == NO_TOKEN or not self._conditions.max_tokens:
+            return self.finish(reason or FinishReason.STOP)
+        self._num_tokens += 1
         self._token_ids.append(token_id)
         self._logprobs.append(logprob)
-        is_text = token_id not in self._sequence.stop_token_ids
-        text = "" if not is_text else self._stops.push(self._detokenizer.push(token_id))
+        self._tops.append(top)
+        text = self._text_of(token_id)
         if self._stops.matched is None and reason is None:
             if text:
                 self._emit(text, None)
             return None
         return self.finish(reason or FinishReason.STOP, text)
+
+    def _text_of(self, token_id: int) -> str:
+        """What may be emitted now that this token came."""
+        if token_id in self._sequence.stop_token_ids:
+            if token_id in self._conditions.stop_token_ids:
+                self._stop_token_id = token_id
+            if not self._conditions.include_stop_str_in_output:
+                return ""
+        text = self._detokenizer.push(token_id)
+        return text if self._num_tokens <= self._conditions.min_tokens else self._stops.push(text)
 
     def finish(self, reason: FinishReason, text: str = "") -> FinishReason:
         """Emits the last delta: ``text``, then what was held back. A stop string in it is why the sequence ended."""
@@ -66,14 +103,19 @@ class SequenceOutput:
     def _emit(self, text: str, reason: FinishReason | None) -> None:
         token_ids, self._token_ids = tuple(self._token_ids), []
         logprobs, self._logprobs = tuple(self._logprobs), []
+        tops, self._tops = tuple(self._tops), []
+        scoring = None if self._is_begun else self._sequence.scoring
+        self._is_begun = True
         delta = OutputDelta(
             choice_index=self._sequence.choice_index,
             text=text,
             token_ids=token_ids,
             finish_reason=reason,
-            stop_reason=self._stops.matched,
+            stop_reason=self._stop_token_id if self._stops.matched is None else self._stops.matched,
             num_cached_tokens=self.group.num_cached_tokens or 0,
             logprobs=logprobs,
+            tops=tops if self.group.request.sampling.num_top_logprobs else (),
+            prompt_logprobs=tuple(scoring.entries) if scoring is not None else (),
         )
         self.stream.put(delta)
 
@@ -103,8 +145,9 @@ class Outputs:
     def open(self, group: SequenceGroup, on_abandoned: Callable[[], None]) -> RequestStream:
         """The stream of a new group."""
         stream = RequestStream(on_abandoned)
+        decode = partial(self._decode, skip_special_tokens=group.request.skip_special_tokens)
         for sequence in group.sequences:
-            self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, self._decode, stream)
+            self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, decode, stream)
         self._groups[group.request.request_id] = group
         self._empty.clear()
         return stream
@@ -112,13 +155,14 @@ class Outputs:
     def deliver(self, events: Events) -> list[tuple[SequenceId, FinishReason]]:
         """Hands out what a step added; returns the sequences that ended, those at a stop string included."""
         ends: dict[SequenceId, FinishReason] = {}
-        columns = (events.sequence_ids, events.token_ids, events.logprobs, events.finish_reasons)
-        for sequence_id, token_id, logprob, reason in zip(*columns, strict=True):
+        tops = events.tops or ((),) * len(events.sequence_ids)
+        columns = (events.sequence_ids, events.token_ids, events.logprobs, tops, events.finish_reasons)
+        for sequence_id, token_id, logprob, top, reason in zip(*columns, strict=True):
             output = self._outputs.get(sequence_id)
             if output is None:  # its request failed at another choice of this step
                 continue
             try:
-                end = output.push(token_id, logprob, reason)
+                end = output.push(token_id, logprob, top, reason)
             except Exception as error:
                 logger.exception("the text of sequence %d cannot be made", sequence_id)
                 self.fail(output.group, RequestFailed(f"the output text cannot be made: {error}"))

@@ -44,6 +44,12 @@ class ByteTokenizer:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return bytes(token_ids).decode(errors="replace")
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.eos_token_ids
+
 
 class EchoStream(AsyncGenerator[OutputDelta, None]):
     """Counts as running from its acceptance to its end or its closing, read or not."""

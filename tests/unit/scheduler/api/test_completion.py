@@ -58,7 +58,7 @@ async def test_sampling_and_stop_conditions_reach_the_generator(complete, genera
     assert first.sampling.seed == 2**64 - 1
     assert first.stop.max_tokens == 5
     assert first.stop.stop == ("x", "yz")
-    assert first.stop.stop_token_ids == {0}
+    assert first.stop.eos_token_ids == {0}
     assert second.sampling.top_k == 0
     assert second.stop.stop == ("x",)
 

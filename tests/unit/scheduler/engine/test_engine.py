@@ -37,7 +37,7 @@ async def test_a_stop_token_counts_but_has_no_text(cluster: Cluster):
     text, token_ids, last = await read(cluster.engine.generate(request))
     assert text == LetterTokenizer().decode(output[:2])
     assert token_ids == output
-    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, None)
+    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, output[2])
 
 
 async def test_a_stop_string_over_tokens_ends_the_request_and_frees_its_blocks(cluster: Cluster):
