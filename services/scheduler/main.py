@@ -7,6 +7,8 @@ import time
 
 import uvloop
 
+from scheduler.adapters.chat_template_source import load_chat_template
+from scheduler.adapters.grammar import load_grammar_compiler
 from scheduler.adapters.grpc_inspector import GrpcPoolInspector, GrpcWorkerInspector
 from scheduler.adapters.grpc_memory import GrpcMemory
 from scheduler.adapters.grpc_worker import GrpcWorker
@@ -44,10 +46,12 @@ async def serve_until_stopped(settings: Settings) -> None:
         engine = Engine(GrpcWorker(settings.worker), GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
         fingerprint = model_fingerprint(settings.model, octavo_version())
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
+        template = load_chat_template(settings.model, tokenizer.special_tokens)
+        grammars = await asyncio.to_thread(load_grammar_compiler, tokenizer.library_tokenizer, tokenizer.eos_token_ids)
         pools, worker = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
         admin = Administration(engine.replica, pools, worker)
-        service = CompletionService(engine, tokenizer, model, settings.max_body_bytes)
-        app = create_app(service, admin, settings.admin_key)
+        service = CompletionService(engine, tokenizer, model, settings.max_body_bytes, grammars)
+        app = create_app(service, admin, settings.admin_key, template)
         await engine.start()
         try:
             host, port = listener.getsockname()[:2]

@@ -8,7 +8,7 @@ import tokenizers
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from scheduler.core.constraint import ConstraintState, Grammar, GrammarKind
-from scheduler.errors import InvalidConfiguration, RequestRefused
+from scheduler.errors import RequestRefused
 
 MAX_GRAMMAR_CHARS = 64 * 1024
 MAX_SHOWN_CHARS = 500
@@ -82,10 +82,10 @@ class LlguidanceConstraint:
         return ConstraintState.COMPLETE if matcher.is_stopped() else ConstraintState.OPEN
 
 
-def load_grammar_compiler(tokenizer: tokenizers.Tokenizer, eos_token_ids: Collection[int]) -> LlguidanceCompiler:
-    """A compiler for a vocabulary; takes about a second. Raises ``InvalidConfiguration`` where it has no end."""
+def load_grammar_compiler(tokenizer: tokenizers.Tokenizer, eos_token_ids: Collection[int]) -> LlguidanceCompiler | None:
+    """A compiler for a vocabulary; takes about a second. ``None`` where no token ends an output."""
     if not eos_token_ids:
-        raise InvalidConfiguration("the model names no end-of-sequence token, so no grammar can end its output")
+        return None
     description = json.loads(tokenizer.to_str()) | {"truncation": None, "padding": None}
     num_tokens = tokenizer.get_vocab_size(with_added_tokens=True)
     return LlguidanceCompiler(LLTokenizer(json.dumps(description), n_vocab=num_tokens, eos_token=sorted(eos_token_ids)))

@@ -6,21 +6,34 @@ from fastapi import FastAPI
 
 from scheduler.api.admin import admin_router
 from scheduler.api.admin_pins import PinService
+from scheduler.api.answers import ChatCompletionChunk
+from scheduler.api.chat import ChatService, chat_router
 from scheduler.api.completions import CompletionService, completions_router
 from scheduler.api.errors import install_error_handlers
 from scheduler.api.health import health_router
 from scheduler.api.models import models_router
+from scheduler.api.openapi import install_openapi
+from scheduler.api.tokenization import TokenizationService, tokenization_router
 from scheduler.inspection import Administrator
+from scheduler.ports import ChatTemplate
 
 
-def create_app(service: CompletionService, admin: Administrator, admin_key: str | None = None) -> FastAPI:
+def create_app(
+    service: CompletionService,
+    admin: Administrator,
+    admin_key: str | None = None,
+    template: ChatTemplate | None = None,
+) -> FastAPI:
     """All routes over one service. The OpenAPI document is at `/openapi.json`."""
     app = FastAPI(title="Octavo", version=octavo_version(), docs_url=None, redoc_url=None, redirect_slashes=False)
     install_error_handlers(app)
     app.include_router(completions_router(service))
+    app.include_router(chat_router(ChatService(service, template)))
+    app.include_router(tokenization_router(TokenizationService(service, template), app.version))
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
     app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes), admin_key))
+    install_openapi(app, ChatCompletionChunk)
     return app
 
 

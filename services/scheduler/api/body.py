@@ -26,10 +26,14 @@ async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 async def read_body(request: Request, model: type[Body], max_bytes: int) -> Body:
-    """The body as a ``model``; null means the same as an absent field. Raises ``ApiError`` that names the field."""
-    body = await read_json_object(request, max_bytes)
+    """The body as a ``model``. Raises ``ApiError``."""
+    return parse_body(await read_json_object(request, max_bytes), model)
+
+
+def parse_body(fields: dict[str, Any], model: type[Body]) -> Body:
+    """The fields as a ``model``; null means the same as an absent field. Raises ``ApiError`` that names the field."""
     try:
-        return model.model_validate({name: value for name, value in body.items() if value is not None})
+        return model.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         raise as_api_error(error.errors(include_url=False)[0]) from None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from scheduler.api.parameters import sampling_params, seed_of, stop_conditions
 from scheduler.api.prompts import num_chars
 from scheduler.api.schemas import CompletionRequest
+from scheduler.core.constraint import TokenConstraint
 from scheduler.core.request import Request, RequestId
 from scheduler.errors import RequestRefused
 from scheduler.ports import Generator, Tokenizer
@@ -25,11 +26,17 @@ class CompletionCall:
     num_returned: int  # choices per prompt
     stream: bool
     include_usage: bool
-    echoes: tuple[str, ...] = ()  # per prompt, the text to return before each output; empty: none
+    echo: bool = False  # whether each output comes after its prompt
+    prompt_texts: tuple[str, ...] = ()  # per prompt; empty where nobody needs them
     num_logprobs: int | None = None  # most probable tokens told with each token; None: nothing is told
-    returns_prompt_logprobs: bool = False
+    num_prompt_logprobs: int | None = None  # likewise for prompt tokens
     returns_token_ids: bool = False
-    skip_special_tokens: bool = True
+
+    @property
+    def tells_more_than_text(self) -> bool:
+        """Whether anything but the output's text is asked for."""
+        asked = (self.num_logprobs, self.num_prompt_logprobs)
+        return self.echo or self.returns_token_ids or any(num is not None for num in asked)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -37,7 +44,9 @@ class CompletionCall:
         return sum(len(request.prompt_token_ids) for request in self.requests)
 
 
-async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> CompletionCall:
+async def completion_call(
+    body: CompletionRequest, tokenizer: Tokenizer, constraint: TokenConstraint | None = None
+) -> CompletionCall:
     """Tokenizes the prompts and names the requests."""
     completion_id = body.request_id or f"cmpl-{secrets.token_hex(12)}"
     prompts = await _tokenized(body, tokenizer)
@@ -53,6 +62,7 @@ async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> Comp
                 sampling=replace(sampling, seed=seed_of(body)),
                 num_choices=body.best_of or body.n,
                 cache_salt=body.cache_salt or "",
+                constraint=constraint,
                 num_prompt_logprobs=_num_prompt_logprobs(body),
                 skip_special_tokens=body.skip_special_tokens,
             )
@@ -61,11 +71,11 @@ async def completion_call(body: CompletionRequest, tokenizer: Tokenizer) -> Comp
         num_returned=body.n,
         stream=body.stream,
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
-        echoes=_echoes(body, prompts, tokenizer),
+        echo=body.echo,
+        prompt_texts=_prompt_texts(body, prompts, tokenizer),
         num_logprobs=body.logprobs,
-        returns_prompt_logprobs=body.prompt_logprobs is not None,
+        num_prompt_logprobs=body.prompt_logprobs,
         returns_token_ids=body.return_token_ids,
-        skip_special_tokens=body.skip_special_tokens,
     )
 
 
@@ -86,9 +96,11 @@ def _num_prompt_logprobs(body: CompletionRequest) -> int | None:
     return max((num for num in asked if num is not None), default=None)
 
 
-def _echoes(body: CompletionRequest, token_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer) -> tuple[str, ...]:
+def _prompt_texts(
+    body: CompletionRequest, token_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer
+) -> tuple[str, ...]:
     """A text prompt as it came, unless tokens were cut off; another one decoded."""
-    if not body.echo:
+    if not body.echo and body.logprobs is None:
         return ()
     is_whole = body.truncate_prompt_tokens is None
     return tuple(

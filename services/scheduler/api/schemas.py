@@ -8,10 +8,11 @@ from scheduler.api.body import parse_body
 from scheduler.api.errors import invalid
 from scheduler.api.fields import MAX_CHOICES, MAX_LOGPROBS, MAX_TOKENS, GenerationFields
 from scheduler.api.prompts import PROMPT_SCHEMA, Prompt, prompts_of
+from scheduler.api.structured_output import StructuredFields
 from scheduler.api.validation import not_supported_beyond
 
 
-class CompletionRequest(GenerationFields):
+class CompletionRequest(GenerationFields, StructuredFields):
     """Null means the same as an absent field: the default."""
 
     prompt: Annotated[tuple[Prompt, ...], PlainValidator(prompts_of), WithJsonSchema(PROMPT_SCHEMA)]

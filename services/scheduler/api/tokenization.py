@@ -1,7 +1,9 @@
 """`POST /tokenize`, `POST /detokenize` and `GET /version`."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -72,22 +74,14 @@ class TokenizationService:
     async def tokenize(self, request: Request) -> TokenizeAnswer:
         """Raises ``ApiError`` or ``RequestRefused`` that name the field."""
         fields = await read_json_object(request, self.completions.max_body_bytes)
-        is_chat = fields.get("messages") is not None
-        if is_chat and fields.get("prompt") is not None:
+        if fields.get("messages") is None:
+            return await self._of_text(parse_body(fields, TokenizeTextRequest))
+        if fields.get("prompt") is not None:
             raise invalid("prompt and messages are given, but only one of them may be", param="prompt")
-        body = parse_body(fields, TokenizeChatRequest if is_chat else TokenizeTextRequest)
+        body = parse_body(fields, TokenizeChatRequest)
         self.completions.model.require(body.model)
-        tokenizer = self.completions.tokenizer
-        if isinstance(body, TokenizeChatRequest):
-            token_ids = [*await chat_prompt(body, self.template, tokenizer)]
-        else:
-            token_ids = await self._encoded(body)
-        return TokenizeAnswer(
-            count=len(token_ids),
-            max_model_len=self.completions.generator.max_model_len,
-            tokens=token_ids,
-            token_strs=tokenizer.tokens(token_ids) if body.return_token_strs else None,
-        )
+        token_ids = await chat_prompt(body, self.template, self.completions.tokenizer)
+        return self._answer(token_ids, with_strs=body.return_token_strs)
 
     async def detokenize(self, request: Request) -> DetokenizeAnswer:
         """Raises ``ApiError`` that names an id that the vocabulary does not have."""
@@ -101,11 +95,20 @@ class TokenizationService:
         text = await asyncio.to_thread(tokenizer.decode, body.tokens, skip_special_tokens=False)
         return DetokenizeAnswer(prompt=text)
 
-    async def _encoded(self, body: TokenizeTextRequest) -> list[int]:
-        encode = self.completions.tokenizer.encode
-        if len(body.prompt) > MAX_CHARS_ON_LOOP:
-            return await asyncio.to_thread(encode, body.prompt, add_special_tokens=body.add_special_tokens)
-        return encode(body.prompt, add_special_tokens=body.add_special_tokens)
+    async def _of_text(self, body: TokenizeTextRequest) -> TokenizeAnswer:
+        self.completions.model.require(body.model)
+        encode = partial(self.completions.tokenizer.encode, add_special_tokens=body.add_special_tokens)
+        is_long = len(body.prompt) > MAX_CHARS_ON_LOOP
+        token_ids = await asyncio.to_thread(encode, body.prompt) if is_long else encode(body.prompt)
+        return self._answer(token_ids, with_strs=body.return_token_strs)
+
+    def _answer(self, token_ids: Sequence[int], *, with_strs: bool) -> TokenizeAnswer:
+        return TokenizeAnswer(
+            count=len(token_ids),
+            max_model_len=self.completions.generator.max_model_len,
+            tokens=[*token_ids],
+            token_strs=self.completions.tokenizer.tokens(token_ids) if with_strs else None,
+        )
 
 
 def tokenization_router(service: TokenizationService, version: str) -> APIRouter:

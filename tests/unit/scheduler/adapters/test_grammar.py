@@ -8,7 +8,7 @@ import pytest
 from scheduler.adapters.grammar import MAX_GRAMMAR_CHARS, LlguidanceCompiler, load_grammar_compiler
 from scheduler.adapters.tokenizer import ModelTokenizer, load_tokenizer
 from scheduler.core.constraint import ConstraintState, Grammar, GrammarKind, TokenConstraint
-from scheduler.errors import InvalidConfiguration, RequestRefused
+from scheduler.errors import RequestRefused
 
 OPEN, COMPLETE = ConstraintState.OPEN, ConstraintState.COMPLETE
 
@@ -127,5 +127,4 @@ def test_a_grammar_that_grows_beyond_the_limits_is_broken_and_says_so_without_it
 
 
 def test_a_vocabulary_without_an_end_cannot_have_grammars(tokenizer):
-    with pytest.raises(InvalidConfiguration, match="no end-of-sequence token"):
-        load_grammar_compiler(tokenizer.library_tokenizer, ())
+    assert load_grammar_compiler(tokenizer.library_tokenizer, ()) is None
