@@ -52,6 +52,8 @@ def _cache_faults(device: DeviceTables) -> Iterator[str]:
     for prefix_hash, block_id in tier.cache:
         if tier.cache.hash_of(block_id) != prefix_hash:
             yield f"device block {block_id}: found by a hash that it does not have"
+    if tier.cache.flags() != bytearray(tier.cache.hash_of(BlockId(n)) is not None for n in range(tier.pool.num_blocks)):
+        yield "device: the flags of hashed blocks are not those of the blocks that have a hash"
     hashed = [block_id for block_id in map(BlockId, range(tier.pool.num_blocks)) if tier.cache.hash_of(block_id)]
     if len(hashed) != len(tier.cache):
         yield f"device: {len(hashed)} blocks have a hash, {len(tier.cache)} can be found"

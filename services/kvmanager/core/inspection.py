@@ -261,7 +261,7 @@ class MapSource:
     """Copies of what a map is drawn from."""
 
     counts: "array[int]"
-    hashes: Sequence[PrefixHash | None]
+    is_hashed: bytearray
     pinned: Sequence[BlockId]
     num_cells: int
     step_id: int
@@ -284,16 +284,15 @@ def map_source(space: BlockSpace, tier: Tier, num_cells: int) -> MapSource:
     """Copies what a map of ``num_cells`` cells needs; 0: as many as there may be."""
     view = TierView(space, tier)
     if view.is_device:
-        hashes: Sequence[PrefixHash | None] = space.device.tier.cache.hashes()
-        pinned = list(space.device.tier.pins.block_ids)
+        is_hashed, pinned = space.device.tier.cache.flags(), list(space.device.tier.pins.block_ids)
     else:
-        hashes, pinned = [None] * view.pool.num_blocks, []
-    return MapSource(view.pool.counts[:], hashes, pinned, num_cells or MAX_CELLS, space.last_step_id)
+        is_hashed, pinned = bytearray(view.pool.num_blocks), []
+    return MapSource(view.pool.counts[:], is_hashed, pinned, num_cells or MAX_CELLS, space.last_step_id)
 
 
 def draw_map(source: MapSource) -> Iterator[PoolMap | None]:
     """Yields ``None`` between pieces of work, and then the map."""
-    counts, hashes = source.counts, source.hashes
+    counts, is_hashed = source.counts, source.is_hashed
     num_blocks = len(counts)
     per_cell = max(1, -(-num_blocks // max(1, min(source.num_cells, MAX_CELLS))))
     drawn = PoolMap(per_cell, num_blocks, source.step_id)
@@ -309,9 +308,9 @@ def draw_map(source: MapSource) -> Iterator[PoolMap | None]:
         num_idle = cell.count(0)
         drawn.num_used.append(len(cell) - num_idle)
         drawn.num_shared.append(len(cell) - num_idle - cell.count(1))
-        known = hashes[start : start + per_cell]
-        cached = sum(count == 0 and held is not None for count, held in zip(cell, known, strict=True))
-        drawn.num_cached.append(cached if num_idle else 0)
+        known = is_hashed[start : start + per_cell]
+        cached = sum(held and not count for count, held in zip(cell, known, strict=True)) if num_idle else 0
+        drawn.num_cached.append(cached)
         looked_at += per_cell
         if looked_at > PIECE:
             looked_at = 0

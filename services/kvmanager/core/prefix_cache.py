@@ -11,11 +11,12 @@ class PrefixCache:
     The hash of a block is chained over all blocks before it, so a block is a hit only behind its whole prefix.
     """
 
-    __slots__ = ("_block_of", "_hash_of", "_parent_of")
+    __slots__ = ("_block_of", "_hash_of", "_is_hashed", "_parent_of")
 
     def __init__(self, num_blocks: int) -> None:
         self._hash_of: list[PrefixHash | None] = [None] * num_blocks
         self._parent_of: list[PrefixHash | None] = [None] * num_blocks  # to look at; nothing is decided by it
+        self._is_hashed = bytearray(num_blocks)  # 1 where there is a hash: cheap to copy for a look at the whole
         self._block_of: dict[PrefixHash, BlockId] = {}
 
     def __len__(self) -> int:
@@ -60,6 +61,7 @@ class PrefixCache:
         """Makes a block findable. Neither the block nor the hash may be taken."""
         self._hash_of[block_id] = prefix_hash
         self._parent_of[block_id] = parent
+        self._is_hashed[block_id] = 1
         self._block_of[prefix_hash] = block_id
 
     def forget(self, block_id: BlockId) -> None:
@@ -67,7 +69,12 @@ class PrefixCache:
         prefix_hash = self._hash_of[block_id]
         if prefix_hash is not None:
             self._hash_of[block_id] = self._parent_of[block_id] = None
+            self._is_hashed[block_id] = 0
             del self._block_of[prefix_hash]
+
+    def flags(self) -> bytearray:
+        """1 for every block with a hash, 0 for the others; a copy."""
+        return self._is_hashed[:]
 
     def hashes(self) -> list[PrefixHash | None]:
         """A copy of the hash of every block, by block id."""
@@ -83,6 +90,7 @@ class PrefixCache:
         cache = cls(0)
         cache._hash_of = hashes[:]
         cache._parent_of = parents[:]
+        cache._is_hashed = bytearray(prefix_hash is not None for prefix_hash in hashes)
         cache._block_of = {
             prefix_hash: BlockId(block_id) for block_id, prefix_hash in enumerate(hashes) if prefix_hash is not None
         }

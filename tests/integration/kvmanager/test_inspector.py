@@ -62,6 +62,7 @@ class Served:
         with contextlib.suppress(asyncio.CancelledError):
             await self.expiry
         await self.server.stop(0)
+        self.pool._journal._connection.close()
         await self.store.close()
 
     async def restart(self, **settings: int) -> None:
