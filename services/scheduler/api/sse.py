@@ -37,6 +37,10 @@ class ChunkEncoder:
         reasons = f'"finish_reason":"{delta.finish_reason.value}","stop_reason":{_encode(delta.stop_reason)}'
         return f'{start},"logprobs":null,{reasons}}}]{self._usage}}}\n\n'.encode()
 
+    def choice(self, choice: Mapping[str, Any]) -> bytes:
+        """A choice object that is built already."""
+        return f"{self._head}{_encode(choice)}]{self._usage}}}\n\n".encode()
+
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         """The last chunk: no choices."""
         return f'{self._head}],"usage":{_encode(usage)}}}\n\n'.encode()

@@ -15,7 +15,7 @@ from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
 from scheduler.core.chat import PromptPart
 from scheduler.core.limits import Limits
-from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId
+from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId, TokenLogprob
 from scheduler.errors import NotReady, SchedulerError
 from scheduler.ports import Generator, Readiness, Tokenizer
 
@@ -49,6 +49,19 @@ class ByteTokenizer:
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self.eos_token_ids
+
+
+def tops(token_id: int, num_top: int) -> tuple[tuple[int, float], ...]:
+    """The letters from the token's own on are ever less probable."""
+    return tuple((token_id + i, -float(i)) for i in range(num_top))
+
+
+def prompt_scores(request: Request) -> tuple[TokenLogprob, ...]:
+    num_top = request.num_prompt_logprobs
+    if num_top is None:
+        return ()
+    first, *rest = request.prompt_token_ids
+    return (TokenLogprob(first, None), *(TokenLogprob(token, -0.5, tops(token + 1, num_top)) for token in rest))
 
 
 class EchoStream(AsyncGenerator[OutputDelta, None]):
@@ -117,7 +130,7 @@ class EchoGenerator:
     async def deltas(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         if not request.stop.max_tokens:
             for choice in range(request.num_choices):
-                yield OutputDelta(choice, "", (), FinishReason.LENGTH)
+                yield OutputDelta(choice, "", (), FinishReason.LENGTH, prompt_logprobs=prompt_scores(request))
         for i in range(request.stop.max_tokens):
             await self.gate.wait()
             await asyncio.sleep(0)
@@ -133,6 +146,8 @@ class EchoGenerator:
                     finish_reason=reason,
                     num_cached_tokens=self.num_cached_tokens,
                     logprobs=(-abs(choice - self.best_choice),),
+                    tops=(tops(token_id, request.sampling.num_top_logprobs),),
+                    prompt_logprobs=prompt_scores(request) if i == 0 else (),
                 )
 
     def abort(self, request_id: RequestId) -> bool:
