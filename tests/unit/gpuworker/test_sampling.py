@@ -66,6 +66,19 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert chi_squared(draw(PROBABILITIES.log(), 20_000, temperature=1.0, top_p=0.5, seed=4), expected) < 10.8
 
 
+def test_min_p_keeps_tokens_by_their_share_of_the_most_probable():
+    expected = torch.tensor([0, 0.3, 0, 0.25, 0.2, 0]) / 0.75  # 0.1 is less than 0.4 times 0.3
+    assert chi_squared(draw(PROBABILITIES.log(), 20_000, temperature=1.0, min_p=0.4, seed=7), expected) < 13.8
+
+
+def test_min_p_comes_after_the_temperature_and_before_top_p():
+    # At temperature 2 the shares are roots: 0.1 has 0.58 of the largest, and 0.05 has 0.41.
+    counts = draw(PROBABILITIES.log(), 5000, temperature=2.0, min_p=0.5, seed=7)
+    assert (counts > 0).tolist() == [False, True, True, True, True, True]
+    # Of 0.3 and 0.25 the first has 55 %.
+    assert draw(PROBABILITIES.log(), 500, temperature=1.0, min_p=0.8, top_p=0.54, seed=7)[1] == 500
+
+
 def test_a_tiny_top_p_or_a_top_k_of_one_is_greedy():
     for rule in ({"top_p": 1e-6}, {"top_k": 1}):
         assert draw(PROBABILITIES.log(), 200, temperature=1.5, seed=5, **rule)[1] == 200
@@ -138,6 +151,20 @@ def test_a_log_probability_does_not_depend_on_what_shares_its_batch():
     alone = [log_probabilities(logits[row : row + 1], token_ids[row : row + 1])[0] for row in range(9)]
     assert log_probabilities(logits, token_ids) == alone
     assert alone == pytest.approx([logits[row].double().log_softmax(0)[token_ids[row]].item() for row in range(9)])
+
+
+def test_the_most_probable_tokens_are_told_best_first_for_the_rows_that_ask():
+    logits = torch.randn(70, 300, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
+    num_top = [row % 4 for row in range(70)]
+    told = scores(logits, [0] * 70, num_top)
+    expected = logits.double().log_softmax(-1).topk(3).values
+    assert list(told.num_top) == num_top
+    ids, values = iter(told.top_token_ids), iter(told.top_logprobs)
+    for row, count in enumerate(num_top):
+        for place in range(count):
+            assert logits[row].double().log_softmax(-1)[next(ids)] == pytest.approx(expected[row, place])
+            assert next(values) == pytest.approx(expected[row, place].item(), abs=1e-5)
+    assert next(ids, None) is None
 
 
 def test_minus_infinity_means_never():
