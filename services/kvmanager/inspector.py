@@ -131,7 +131,7 @@ class Inspector:
         )
         past = await pool.past.after(epoch, step_id or last, end)
         state = past.state
-        facts = self._state_facts(pool_id, state, end, pool.snapshot_position)
+        facts = self._state_facts(pool_id, state, past.position, min(past.position, pool.snapshot_position))
         drawn = await _drawn(draw_map(map_source(state.space, Tier.DEVICE, num_cells)))
         return ReplayView(past.first_step_id, last, past.step, facts, sequence_views(state.space), drawn)
 

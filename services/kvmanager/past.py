@@ -21,6 +21,7 @@ class Replayed:
     """The pool after a step, and how far the journal reaches."""
 
     first_step_id: int
+    position: int  # of the step's entry
     state: PoolState
     step: StepRecord | None  # the step itself; none where only the state after it is stored
 
@@ -71,7 +72,7 @@ class Past:
             await walk.go_on(end, until_step=step_id)
         history = walk.state.history
         step = history[-1] if history and history[-1].step_id == step_id else None
-        return Replayed(first, walk.state, step)
+        return Replayed(first, walk.position, walk.state, step)
 
     async def _walk_to(self, walk: "_Walk", epoch: int, end: int) -> int:
         """Goes on to the beginning of the epoch, or to its first known step; returns that step's id."""

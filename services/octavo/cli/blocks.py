@@ -167,7 +167,8 @@ def _chain_words(chain: list[dict[str, Any]]) -> str:
     marks = [f"count {max(node['reference_count'] for node in chain)}", f"step {chain[-1]['last_used_step_id']}"]
     if any(node["pinned"] for node in chain):
         marks.append("pinned")
-    return f"{_short(chain[0]['hash'])}…{_short(chain[-1]['hash'])}  blocks {blocks}{more}  ({', '.join(marks)})"
+    ends = [_short(node["hash"]) for node in (chain[0], chain[-1])[: len(chain)]]
+    return f"{'…'.join(ends)}  blocks {blocks}{more}  ({', '.join(marks)})"
 
 
 def _short(prefix_hash: str | None) -> str:
