@@ -11,7 +11,7 @@ from kvmanager.adapters.redis_journal import RedisJournalStore
 from kvmanager.errors import JournalAhead, JournalBehind, LeaseLost, PoolOwnedElsewhere
 from kvmanager.ports import Entry, Journal, JournalStore, StoredSnapshot
 
-LEASE_S = 0.3
+LEASE_S = 0.8
 
 
 @pytest.fixture(scope="module")

@@ -47,11 +47,9 @@ def decode(step_id: int, sequence_id: int = 1) -> pb.Plan:
 class Manager:
     """One instance, and the one stream that talks to it."""
 
-    def __init__(
-        self, store: MemoryStore, name: str = "a", *, snapshot_interval: int = 1000, lease_s: float = 60.0
-    ) -> None:
+    def __init__(self, store: MemoryStore, name: str = "a", *, snapshot_interval: int = 1000) -> None:
         policy = JournalPolicy(patience_s=0.2, snapshot_interval=snapshot_interval)
-        self.pools = Pools(MemoryJournalStore(store, instance=name, lease_s=lease_s), StateCodec(), policy)
+        self.pools = Pools(MemoryJournalStore(store, instance=name, lease_s=60), StateCodec(), policy)
 
     async def open(self, opening: Opening = OPENING) -> PoolOpened:
         self.pool, self.session, opened = await self.pools.open("w", opening)

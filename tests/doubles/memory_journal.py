@@ -1,7 +1,7 @@
 """A journal store in memory, in a page. Instances share a ``MemoryStore`` as processes share a Redis."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -26,6 +26,7 @@ class MemoryStore:
     pools: dict[str, StoredPool] = field(default_factory=dict)
     fence: itertools.count = field(default_factory=itertools.count)
     is_away: bool = False
+    clock: Callable[[], float] = monotonic
 
     def pool(self, pool_id: str) -> StoredPool:
         if self.is_away:
@@ -64,7 +65,7 @@ class MemoryJournal:
 
     def _pool(self) -> StoredPool:
         pool = self._store.pool(self._pool_id)
-        if monotonic() > pool.owned_until_s:
+        if self._store.clock() > pool.owned_until_s:
             pool.owner = None
         return pool
 
@@ -81,10 +82,10 @@ class MemoryJournal:
         if pool.owner is not None and pool.owner[0] != self._instance:
             raise PoolOwnedElsewhere(f"OWNED {pool.owner}")
         pool.owner = self._token = (self._instance, next(self._store.fence))
-        pool.owned_until_s = monotonic() + self._lease_s
+        pool.owned_until_s = self._store.clock() + self._lease_s
 
     async def renew(self) -> None:
-        self._held().owned_until_s = monotonic() + self._lease_s
+        self._held().owned_until_s = self._store.clock() + self._lease_s
 
     async def release(self) -> None:
         try:

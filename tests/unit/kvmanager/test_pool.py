@@ -11,9 +11,23 @@ from kvmanager.errors import BrokenPromise, JournalUnavailable, PoolNotOpen, Poo
 from kvmanager.pool import JournalPolicy
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock) -> MemoryStore:
+    return MemoryStore(clock=clock)
 
 
 @pytest.fixture
@@ -112,11 +126,11 @@ async def test_snapshots_are_written_in_time_and_trim_the_journal(store):
     manager = Manager(store, snapshot_interval=4)
     await manager.open()
     await manager.step(enter(1))
+    pool = store.pools["w"]
     for step_id in range(2, 12):
         await manager.step(decode(step_id))
-        await asyncio.sleep(0.02)
-    pool = store.pools["w"]
-    assert pool.snapshot.position == 12
+        while pool.head % 4 == 0 and (pool.snapshot is None or pool.snapshot.position < pool.head):
+            await asyncio.sleep(0.001)
     assert list(pool.entries) == [9, 10, 11, 12]  # since the snapshot before, for those who ask how it was
     again = Manager(store)
     await again.open()
@@ -243,11 +257,11 @@ async def test_a_pool_that_another_instance_owns_cannot_be_opened(store, manager
     await manager.step(decode(2))
 
 
-async def test_a_manager_whose_lease_ended_and_was_taken_answers_nothing_more(store):
-    first = Manager(store, "a", lease_s=0.05)
+async def test_a_manager_whose_lease_ended_and_was_taken_answers_nothing_more(store, clock):
+    first = Manager(store, "a")
     await first.open()
     await first.step(enter(1))
-    await asyncio.sleep(0.1)
+    clock.now_s += 61
     second = Manager(store, "b")
     assert (await second.open()).restored
     await second.step(decode(2))
@@ -261,37 +275,36 @@ async def test_a_manager_whose_lease_ended_and_was_taken_answers_nothing_more(st
     await second.step(decode(3))
 
 
-async def test_a_lease_that_ended_while_nobody_wanted_it_is_taken_again(store):
-    manager = Manager(store, lease_s=0.05)
-    await manager.open()
-    await asyncio.sleep(0.1)
-    await manager.step(enter(1))
-    assert store.pools["w"].head == 2
+async def test_a_lease_that_ended_while_nobody_wanted_it_is_taken_again(store, manager, clock):
+    clock.now_s += 61
+    await manager.step(decode(2))
+    assert store.pools["w"].head == 3
 
 
-async def test_a_lease_that_is_renewed_is_kept_from_others(store):
-    manager = Manager(store, lease_s=0.1)
-    await manager.open()
-    renewing = asyncio.create_task(manager.pools.renew_leases(0.02))
-    await asyncio.sleep(0.25)
+async def test_a_lease_that_is_renewed_is_kept_from_others(store, manager, clock):
+    renewing = asyncio.create_task(manager.pools.renew_leases(0.001))
+    for _ in range(3):
+        clock.now_s += 40
+        await asyncio.sleep(0.02)
     with pytest.raises(PoolOwnedElsewhere):
         await Manager(store, "b").open()
     renewing.cancel()
 
 
-async def test_a_standby_follows_and_takes_over_from_where_the_owner_was(store):
-    owner, standby = Manager(store, "a", lease_s=0.2, snapshot_interval=3), Manager(store, "b")
+async def test_a_standby_follows_and_takes_over_from_where_the_owner_was(store, clock):
+    owner, standby = Manager(store, "a", snapshot_interval=3), Manager(store, "b")
     await owner.open()
     following = asyncio.create_task(standby.pools.follow(0.01))
     await owner.step(enter(1))
     for step_id in range(2, 9):
         await owner.step(decode(step_id))
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
+    while standby.pools.followed()["w"].position < owner.pool.replica.position:
+        await asyncio.sleep(0.001)
     assert standby.pools.followed()["w"].state.snapshot() == owner.state.snapshot()
     with pytest.raises(PoolOwnedElsewhere):
         await standby.open()
-    await asyncio.sleep(0.2)  # the owner is dead and its lease ends
+    clock.now_s += 61  # the owner is dead and its lease ends
     opened = await standby.open()
     assert opened.restored
     assert opened.last_step_id == 8
