@@ -85,7 +85,9 @@ class Pools:
         for pool_id in await self._store.pool_ids():
             if pool_id in owned:
                 continue
-            journal, replica = self._followed.setdefault(pool_id, self._new_replica(pool_id))
+            if pool_id not in self._followed:
+                self._followed[pool_id] = self._new_replica(pool_id)
+            journal, replica = self._followed[pool_id]
             try:
                 await replica.catch_up()
             except JournalCorrupt:

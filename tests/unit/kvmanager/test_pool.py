@@ -129,7 +129,7 @@ async def test_snapshots_are_written_in_time_and_trim_the_journal(store):
     pool = store.pools["w"]
     for step_id in range(2, 12):
         await manager.step(decode(step_id))
-        while pool.head % 4 == 0 and (pool.snapshot is None or pool.snapshot.position < pool.head):
+        while pool.head % 4 == 0 and (pool.snapshot is None or pool.snapshot.position < pool.head):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     assert list(pool.entries) == [9, 10, 11, 12]  # since the snapshot before, for those who ask how it was
     again = Manager(store)
@@ -299,7 +299,7 @@ async def test_a_standby_follows_and_takes_over_from_where_the_owner_was(store, 
     for step_id in range(2, 9):
         await owner.step(decode(step_id))
         await asyncio.sleep(0.01)
-    while standby.pools.followed()["w"].position < owner.pool.replica.position:
+    while standby.pools.followed()["w"].position < owner.pool.replica.position:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert standby.pools.followed()["w"].state.snapshot() == owner.state.snapshot()
     with pytest.raises(PoolOwnedElsewhere):
