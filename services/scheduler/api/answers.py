@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 
 
 class AnswerModel(BaseModel):
@@ -38,6 +38,62 @@ class Envelope(AnswerModel):
     created: int = Field(description="Seconds since 1970.")
     model: str
     system_fingerprint: str
+
+
+class CompletionLogprobs(AnswerModel):
+    """Columns with one entry per token; the first token of an echoed prompt has no log-probability."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int] = Field(description="Where each token begins, in characters.")
+    token_ids: list[int]
+    bytes: list[list[int]]
+
+
+class PromptLogprob(AnswerModel):
+    """A token in its place of the prompt."""
+
+    logprob: float
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+
+
+class CompletionChoiceDelta(AnswerModel):
+    """A piece of one output."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None = Field(description="The stop string or token id that ended it.")
+    prompt_logprobs: PromptLogprobs | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class CompletionChoiceAnswer(CompletionChoiceDelta):
+    """One output of one prompt: prompt ``i``, choice ``j`` is at index ``i * n + j``."""
+
+    finish_reason: FinishReason
+
+
+class CompletionAnswer(Envelope):
+    """OpenAI's completion."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoiceAnswer]
+    usage: UsageAnswer
+
+
+class CompletionChunk(Envelope):
+    """OpenAI's chunk of a completion."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoiceDelta]
+    usage: UsageAnswer | None = None
 
 
 class TopLogprob(AnswerModel):
@@ -87,6 +143,7 @@ class ChatCompletionAnswer(Envelope):
     choices: list[ChatChoiceAnswer]
     usage: UsageAnswer
     prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class ChatDelta(AnswerModel):
@@ -113,3 +170,32 @@ class ChatCompletionChunk(Envelope):
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]
     usage: UsageAnswer | None = None
+
+
+class ModelCard(AnswerModel):
+    """The served model."""
+
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="Seconds since 1970.")
+    owned_by: str
+
+
+class ModelList(AnswerModel):
+    """All models: one."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class HealthAnswer(AnswerModel):
+    """The process lives."""
+
+    status: Literal["ok"]
+
+
+class ReadyAnswer(AnswerModel):
+    """Whether tokens can advance, and if not, what is waited for."""
+
+    ready: bool
+    reason: str

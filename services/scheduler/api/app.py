@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from scheduler.api.admin import admin_router
 from scheduler.api.admin_pins import PinService
-from scheduler.api.answers import ChatCompletionChunk
+from scheduler.api.answers import ChatCompletionChunk, CompletionChunk
 from scheduler.api.chat import ChatService, chat_router
 from scheduler.api.completions import CompletionService, completions_router
 from scheduler.api.errors import install_error_handlers
@@ -33,7 +33,7 @@ def create_app(
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
     app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes), admin_key))
-    install_openapi(app, ChatCompletionChunk)
+    install_openapi(app, CompletionChunk, ChatCompletionChunk)
     return app
 
 

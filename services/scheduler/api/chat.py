@@ -70,6 +70,7 @@ class ChatService:
             sampling=sampling_params(body, tokenizer, body.top_logprobs or 0),
             num_choices=body.n,
             cache_salt=body.cache_salt or "",
+            num_prompt_logprobs=body.prompt_logprobs,
             skip_special_tokens=body.skip_special_tokens,
             constraint=await constraint_of(body, self.completions.grammars),
         )
@@ -79,6 +80,7 @@ class ChatService:
             num_returned=body.n,
             stream=body.stream,
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
+            num_prompt_logprobs=body.prompt_logprobs,
             num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             returns_token_ids=body.return_token_ids,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler.api.calls import CompletionCall
 from scheduler.api.models import ServedModel
+from scheduler.api.token_details import prompt_logprobs, token_text
 from scheduler.core.request import OutputDelta, TokenLogprob
 from scheduler.ports import Tokenizer
 
@@ -30,7 +31,7 @@ def chat_logprobs(entries: tuple[TokenLogprob, ...], num_top: int, tokenizer: To
 
     def told(token_id: int, logprob: float | None) -> dict[str, Any]:
         raw = tokenizer.token_bytes(token_id)
-        return {"token": raw.decode(errors="replace"), "bytes": [*raw], "logprob": logprob}
+        return {"token": token_text(raw), "bytes": [*raw], "logprob": logprob}
 
     content = [
         told(entry.token_id, entry.logprob) | {"top_logprobs": [told(*top) for top in entry.top[:num_top]]}
@@ -46,6 +47,7 @@ class ChatChoice:
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     last: OutputDelta | None = None
 
     def add(self, delta: OutputDelta) -> None:
@@ -53,6 +55,7 @@ class ChatChoice:
         self.texts.append(delta.text)
         self.token_ids += delta.token_ids
         self.logprobs += delta.token_logprobs
+        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
         self.last = delta
 
 
@@ -75,6 +78,8 @@ class ChatAnswer:
         answer = {**self._envelope, "choices": choices}
         if self._call.returns_token_ids:
             answer["prompt_token_ids"] = self._call.requests[0].prompt_token_ids
+        if (num_top := self._call.num_prompt_logprobs) is not None:
+            answer["prompt_logprobs"] = prompt_logprobs(self._choices[0].prompt_logprobs, num_top, self._tokenizer)
         return answer
 
     def _json(self, index: int, choice: ChatChoice) -> dict[str, Any]:

@@ -34,7 +34,6 @@ class ChatCompletionRequest(ConversationFields, GenerationFields, StructuredFiel
     top_logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="most probable tokens told with each token; needs logprobs"
     )
-    prompt_logprobs: Annotated[Any, NOTHING] = None
     metadata: dict[Key, Value] | None = Field(
         default=None, max_length=MAX_METADATA, description="accepted and not used"
     )
@@ -62,6 +61,8 @@ def parse_chat_request(fields: dict[str, Any]) -> ChatCompletionRequest:
     request = parse_body(fields, ChatCompletionRequest)
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid(f"top_logprobs is {request.top_logprobs}, but logprobs is not true", param="top_logprobs")
+    if request.prompt_logprobs is not None and request.stream:
+        raise invalid("prompt_logprobs is not accepted with stream: true", param="prompt_logprobs")
     given = (request.max_completion_tokens, request.max_tokens)
     if None not in given and given[0] != given[1]:
         raise invalid(

@@ -8,13 +8,20 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Send
 
 from scheduler.api.answering import Sender, WatchedResponse
+from scheduler.api.answers import CompletionAnswer, CompletionChunk
 from scheduler.api.body import read_json_object
 from scheduler.api.calls import CompletionCall, check_call, completion_call
 from scheduler.api.models import ServedModel
+from scheduler.api.openapi import answers_of, body_of
 from scheduler.api.results import Choices, Chunks, envelope
 from scheduler.api.schemas import CompletionRequest, parse_completion_request
 from scheduler.api.structured_output import constraint_of
 from scheduler.ports import Generator, GrammarCompiler, Tokenizer
+
+EXAMPLES = {
+    "text": {"prompt": "The capital of France is", "max_tokens": 16, "temperature": 0},
+    "several": {"prompt": ["One, two,", "Red, green,"], "n": 2, "seed": 7, "stream": True},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,15 @@ class CompletionService:
 
 def completions_router(service: CompletionService) -> APIRouter:
     """The route, described in the OpenAPI document by the model that validates it."""
-    router = APIRouter()
-    schema = {"application/json": {"schema": CompletionRequest.model_json_schema()}}
+    router = APIRouter(tags=["completions"])
 
-    @router.post("/v1/completions", openapi_extra={"requestBody": {"content": schema, "required": True}})
+    @router.post(
+        "/v1/completions",
+        openapi_extra=body_of(CompletionRequest, examples=EXAMPLES),
+        responses=answers_of(CompletionAnswer, CompletionChunk),
+    )
     async def create_completion(request: Request) -> Response:
+        """Continues prompts."""
         call = await service.call(request)
         return WatchedResponse(partial(service.answer, call))
 

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from scheduler.api.answers import ModelCard, ModelList
 from scheduler.api.errors import ApiError
 
 ALIAS = "default"
@@ -36,14 +37,16 @@ class ServedModel:
 
 def models_router(model: ServedModel) -> APIRouter:
     """`GET /v1/models` and `GET /v1/models/{id}`."""
-    router = APIRouter()
+    router = APIRouter(tags=["models"])
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", responses={200: {"model": ModelList}})
     async def list_models() -> JSONResponse:
+        """The served model, in a list."""
         return JSONResponse({"object": "list", "data": [model.card()]})
 
-    @router.get("/v1/models/{model_id:path}")
+    @router.get("/v1/models/{model_id:path}", responses={200: {"model": ModelCard}})
     async def get_model(model_id: str) -> JSONResponse:
+        """The served model."""
         model.require(model_id)
         return JSONResponse(model.card())
 

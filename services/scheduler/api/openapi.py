@@ -58,6 +58,8 @@ WITH_BODY = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_T
 def body_of(*models: type[BaseModel], examples: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """``openapi_extra`` for a route that reads one of ``models`` as JSON."""
     _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=LOCAL + "{model}")
+    for model in models:
+        _allow_null(definitions["$defs"][model.__name__])
     references = [{"$ref": LOCAL + model.__name__} for model in models]
     schema = {**(references[0] if len(models) == 1 else {"anyOf": references}), **definitions}
     content: dict[str, Any] = {"schema": schema}
@@ -66,10 +68,20 @@ def body_of(*models: type[BaseModel], examples: Mapping[str, Any] | None = None)
     return {"requestBody": {"content": {"application/json": content}, "required": True}}
 
 
+def _allow_null(body: dict[str, Any]) -> None:
+    """Null means the same as an absent field."""
+    for name, field in body["properties"].items():
+        if name not in body.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+            told = {key: field.pop(key) for key in ("default", "description", "title") if key in field}
+            body["properties"][name] = ({"anyOf": [dict(field), {"type": "null"}]} if field else {}) | told
+
+
 def answers_of(whole: type[BaseModel], chunk: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that answers with JSON, or with a stream of JSON events and then `[DONE]`."""
-    description = f"Each event's data is a `{chunk.__name__}` or an `ErrorAnswer`; the last one is `[DONE]`."
-    stream = {"schema": {"type": "string", "description": description}}
+    told = {"anyOf": [{"$ref": SCHEMAS + model.__name__} for model in (chunk, ErrorAnswer)]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": told}
+    event = {"type": "object", "properties": {"data": {"anyOf": [{"const": "[DONE]"}, data]}}, "required": ["data"]}
+    stream = {"schema": event | {"description": "One event of the stream; the last one is `[DONE]`."}}
     return {
         200: {"model": whole, "description": "The whole answer, or a stream of it.", "content": {EVENT_STREAM: stream}}
     }
