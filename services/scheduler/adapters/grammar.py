@@ -83,12 +83,21 @@ class LlguidanceConstraint:
 
 
 def load_grammar_compiler(tokenizer: tokenizers.Tokenizer, eos_token_ids: Collection[int]) -> LlguidanceCompiler | None:
-    """A compiler for a vocabulary; takes about a second. ``None`` where no token ends an output."""
+    """A compiler for a vocabulary; takes about a second.
+
+    ``None`` where no token ends an output, or where the library cannot read the vocabulary; the log says why.
+    """
     if not eos_token_ids:
+        logger.warning("outputs cannot be held to grammars: the model names no end-of-sequence token")
         return None
     description = json.loads(tokenizer.to_str()) | {"truncation": None, "padding": None}
     num_tokens = tokenizer.get_vocab_size(with_added_tokens=True)
-    return LlguidanceCompiler(LLTokenizer(json.dumps(description), n_vocab=num_tokens, eos_token=sorted(eos_token_ids)))
+    try:
+        library = LLTokenizer(json.dumps(description), n_vocab=num_tokens, eos_token=sorted(eos_token_ids))
+    except ValueError as error:
+        logger.warning("outputs cannot be held to grammars: %s", error)
+        return None
+    return LlguidanceCompiler(library)
 
 
 def _source(grammar: Grammar) -> str:
