@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from kvmanager.beside import beside
 from kvmanager.core.block_space import BlockSpace
 from kvmanager.core.commands import PinPrefix, ResetPrefixCache, UnpinPrefix
 from kvmanager.core.comparison import differences
@@ -141,10 +142,10 @@ class Inspector:
         snapshot, totals, position = await pool.ask(
             lambda replica: (replica.state.snapshot(), _totals(replica.state.space), replica.position)
         )
-        findings = await asyncio.to_thread(_memory_findings, snapshot, totals)
+        findings = await beside(lambda: _memory_findings(snapshot, totals))
         try:
             restored = await pool.past.at(position)
-            found = await asyncio.to_thread(lambda: differences(snapshot, restored.snapshot()))
+            found = await beside(lambda: differences(snapshot, restored.snapshot()))
         except JournalCorrupt as error:
             found = [str(error)]
         findings += [Finding("redis", message) for message in found]

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from kvmanager.beside import beside
 from kvmanager.core.history import StepRecord
 from kvmanager.core.plan import Plan
 from kvmanager.core.pool_state import PoolState
@@ -85,7 +86,7 @@ class Past:
     async def _walk_from(self, snapshot: StoredSnapshot | None) -> "_Walk":
         if snapshot is None:
             return _Walk(self._journal, self._codec, PoolState(), 0)
-        state = await asyncio.to_thread(self._restored, snapshot)
+        state = await beside(lambda: self._restored(snapshot))
         return _Walk(self._journal, self._codec, state, snapshot.position)
 
     def _restored(self, snapshot: StoredSnapshot) -> PoolState:

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import logging
 import signal
-import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -29,8 +28,6 @@ _DRAIN_S = 1.0
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-# Audits and snapshots work on threads: a step that waits for the interpreter waits no longer than this.
-_SWITCH_EVERY_S = 0.0005
 _SERVICE = kvmanager_pb2.DESCRIPTOR.services_by_name["KVManager"].full_name
 
 
@@ -52,7 +49,6 @@ async def serve(settings: Settings, store: JournalStore, pools: Pools) -> None:
     server.add_insecure_port(settings.listen)
     await server.start()
     _log.info("listening on %s as instance %r", settings.listen, settings.instance)
-    sys.setswitchinterval(_SWITCH_EVERY_S)
     # What lives now lives for ever: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
