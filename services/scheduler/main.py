@@ -12,8 +12,10 @@ from scheduler.adapters.grammar import load_grammar_compiler
 from scheduler.adapters.grpc_inspector import GrpcPoolInspector, GrpcWorkerInspector
 from scheduler.adapters.grpc_memory import GrpcMemory
 from scheduler.adapters.grpc_worker import GrpcWorker
+from scheduler.adapters.key_file import KeyFile
 from scheduler.adapters.model_fingerprint import model_fingerprint
 from scheduler.adapters.tokenizer import load_tokenizer
+from scheduler.api.access import Access
 from scheduler.api.app import create_app, octavo_version
 from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
@@ -48,10 +50,11 @@ async def serve_until_stopped(settings: Settings) -> None:
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
         template = load_chat_template(settings.model, tokenizer.special_tokens)
         grammars = await asyncio.to_thread(load_grammar_compiler, tokenizer.library_tokenizer, tokenizer.eos_token_ids)
+        keys = None if settings.api_keys is None else KeyFile(settings.api_keys, time.monotonic)
         pools, worker = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
         admin = Administration(engine.replica, pools, worker)
         service = CompletionService(engine, tokenizer, model, settings.max_body_bytes, grammars)
-        app = create_app(service, admin, settings.admin_key, template)
+        app = create_app(service, admin, Access(keys, settings.admin_key), template)
         await engine.start()
         try:
             host, port = listener.getsockname()[:2]

@@ -11,6 +11,7 @@ from scheduler import inspection as view
 from scheduler.api.body import read_json_object
 from scheduler.api.errors import invalid
 from scheduler.api.validation import StrictModel, as_api_error
+from scheduler.core.tenants import tenant_salt
 from scheduler.inspection import Administrator
 from scheduler.ports import Tokenizer
 
@@ -26,6 +27,7 @@ class PrefixName(StrictModel):
     hash: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     prompt: str | list[Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]] | None = None
     cache_salt: str = Field(default="", description="As in the requests that are to hit it.")
+    tenant: str = Field(default="", description="Whose requests are to hit it, where inference needs a key.")
 
 
 class PinBody(PrefixName):
@@ -59,7 +61,7 @@ class PinService:
         token_ids = name.prompt or []
         if isinstance(token_ids, str):
             token_ids = await asyncio.to_thread(self.tokenizer.encode, token_ids)
-        return admin.prefix_hash(token_ids, name.cache_salt)
+        return admin.prefix_hash(token_ids, tenant_salt(name.tenant, name.cache_salt))
 
 
 def _body_of(model: type[PrefixName]) -> dict[str, Any]:

@@ -1,18 +1,24 @@
 """The ASGI application."""
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
+from scheduler.api.aborts import aborts_router
+from scheduler.api.access import Access, Gate
 from scheduler.api.admin import admin_router
 from scheduler.api.admin_pins import PinService
 from scheduler.api.answers import ChatCompletionChunk, CompletionChunk
+from scheduler.api.callers import CallerGenerator
 from scheduler.api.chat import ChatService, chat_router
 from scheduler.api.completions import CompletionService, completions_router
 from scheduler.api.errors import install_error_handlers
 from scheduler.api.health import health_router
 from scheduler.api.models import models_router
+from scheduler.api.open_requests import OpenRequests
 from scheduler.api.openapi import install_openapi
+from scheduler.api.route_classes import require_classes
 from scheduler.api.tokenization import TokenizationService, tokenization_router
 from scheduler.inspection import Administrator
 from scheduler.ports import ChatTemplate
@@ -21,10 +27,12 @@ from scheduler.ports import ChatTemplate
 def create_app(
     service: CompletionService,
     admin: Administrator,
-    admin_key: str | None = None,
+    access: Access | None = None,
     template: ChatTemplate | None = None,
 ) -> FastAPI:
-    """All routes over one service. The OpenAPI document is at `/openapi.json`."""
+    """All routes over one service, behind one gate. The OpenAPI document is at `/openapi.json`."""
+    generator = CallerGenerator(service.generator, OpenRequests())
+    service = replace(service, generator=generator)
     app = FastAPI(title="Octavo", version=octavo_version(), docs_url=None, redoc_url=None, redirect_slashes=False)
     install_error_handlers(app)
     app.include_router(completions_router(service))
@@ -32,7 +40,10 @@ def create_app(
     app.include_router(tokenization_router(TokenizationService(service, template), app.version))
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
-    app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes), admin_key))
+    app.include_router(aborts_router(generator))
+    app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes)))
+    require_classes(app.routes)
+    app.add_middleware(Gate, access=access or Access())
     install_openapi(app, CompletionChunk, ChatCompletionChunk)
     return app
 

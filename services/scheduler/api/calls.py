@@ -62,6 +62,7 @@ async def completion_call(
                 sampling=replace(sampling, seed=seed_of(body)),
                 num_choices=body.best_of or body.n,
                 cache_salt=body.cache_salt or "",
+                priority=body.priority,
                 constraint=constraint,
                 num_prompt_logprobs=_num_prompt_logprobs(body),
                 skip_special_tokens=body.skip_special_tokens,

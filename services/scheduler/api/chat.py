@@ -70,6 +70,7 @@ class ChatService:
             sampling=sampling_params(body, tokenizer, body.top_logprobs or 0),
             num_choices=body.n,
             cache_salt=body.cache_salt or "",
+            priority=body.priority,
             num_prompt_logprobs=body.prompt_logprobs,
             skip_special_tokens=body.skip_special_tokens,
             constraint=await constraint_of(body, self.completions.grammars),

@@ -27,6 +27,8 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARS = 256
 MAX_PENALTY = 2
 MAX_REQUEST_ID_CHARS = 128
+MAX_USER_CHARS = 512
+MAX_PRIORITY = 2**31 - 1
 REQUEST_ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
 
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
@@ -90,7 +92,13 @@ class GenerationFields(StrictModel):
     n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices to return for each prompt")
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="accepted and not used")
+    user: str | None = Field(default=None, max_length=MAX_USER_CHARS, description="accepted and not used")
+    priority: int = Field(
+        default=0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="smaller is more urgent; other than 0 only where the server runs with --scheduling-policy priority",
+    )
     cache_salt: str | None = Field(
         default=None,
         min_length=1,

@@ -23,8 +23,8 @@ async def generate_all(generator: Generator, requests: Sequence[Request]) -> Asy
         merged = _numbered(streams[0]) if len(streams) == 1 else _interleaved(streams)
         deltas = await stack.enter_async_context(aclosing(merged))
         async for index, delta in deltas:
-            if delta.finish_reason is FinishReason.ABORT or delta.finish_reason is FinishReason.ERROR:
-                raise RequestFailed(f"the request was ended by the server ({delta.finish_reason.value})")
+            if delta.finish_reason is FinishReason.ERROR:
+                raise RequestFailed("the request was ended by a fault of the server")
             yield index, delta
 
 

@@ -98,6 +98,7 @@ class EchoGenerator:
         self.limits = Limits(max_model_len=64, vocab_size=256, block_size=4, num_device_blocks=12, max_num_seqs=8)
         self.accepted: list[Request] = []
         self.running: set[RequestId] = set()
+        self.aborted: set[RequestId] = set()
         self.gate = asyncio.Event()
         self.gate.set()
         self.max_accepted: int | None = None
@@ -132,7 +133,11 @@ class EchoGenerator:
             for choice in range(request.num_choices):
                 yield OutputDelta(choice, "", (), FinishReason.LENGTH, prompt_logprobs=prompt_scores(request))
         for i in range(request.stop.max_tokens):
-            await self.gate.wait()
+            await self.passed(request.request_id)
+            if request.request_id in self.aborted:
+                for choice in range(request.num_choices):
+                    yield OutputDelta(choice, "", (), FinishReason.ABORT)
+                return
             await asyncio.sleep(0)
             if i in self.failure_after:
                 raise self.failure_after[i]
@@ -150,7 +155,13 @@ class EchoGenerator:
                     prompt_logprobs=prompt_scores(request) if i == 0 else (),
                 )
 
+    async def passed(self, request_id: RequestId) -> None:
+        while not self.gate.is_set() and request_id not in self.aborted:  # noqa: ASYNC110 - whichever comes first
+            await asyncio.sleep(0.001)
+
     def abort(self, request_id: RequestId) -> bool:
+        if request_id in self.running:
+            self.aborted.add(request_id)
         return request_id in self.running
 
     async def drain(self, deadline_s: float) -> None:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from doubles.administrator import HASH, AdministratorDouble
+from scheduler.api.access import Access
 from scheduler.api.app import create_app
 from scheduler.errors import NotReady
 from scheduler.inspection import BlockQuery
@@ -39,7 +40,7 @@ def administrator() -> AdministratorDouble:
 
 @pytest.fixture
 def app(service, administrator):
-    return create_app(service, administrator, KEY)
+    return create_app(service, administrator, Access(admin_key=KEY))
 
 
 @pytest.fixture

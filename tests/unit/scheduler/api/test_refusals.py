@@ -40,6 +40,10 @@ def error_of(answer, status: int) -> dict:
         ("stream_options", {"include_usage": True}, ["stream: true"]),
         ("model", 5, ["5", "string"]),
         ("user", 5, ["5", "string"]),
+        ("user", "a" * 513, ["512"]),
+        ("priority", 1, ["1", "must be 0", "fcfs"]),
+        ("priority", 2**31, [str(2**31), str(2**31 - 1)]),
+        ("priority", 0.5, ["0.5", "integer"]),
         ("n", 0, ["0", "greater than or equal to 1"]),
         ("n", 1_000_000, ["1000000", "128"]),
         ("n", 9, ["9", "8", "may run at once"]),
@@ -255,10 +259,9 @@ async def test_a_failure_before_the_first_token_is_plain_and_later_an_event(comp
     assert generator.running == set()
 
 
-@pytest.mark.parametrize("reason", [FinishReason.ABORT, FinishReason.ERROR])
-async def test_a_request_that_was_ended_by_the_system_is_no_success(complete, generator, reason):
-    generator.finish_reason = reason
-    assert reason.value in error_of(await complete(), 500)["message"]
+async def test_a_request_that_was_ended_by_a_fault_is_no_success(complete, generator):
+    generator.finish_reason = FinishReason.ERROR
+    assert "a fault of the server" in error_of(await complete(), 500)["message"]
 
 
 async def test_a_defect_is_an_internal_error_without_its_details(complete, generator):
