@@ -3,6 +3,7 @@
 import json
 import stat
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_the_admin_key_belongs_to_its_owner_and_is_on_no_command_line(small):
 def test_an_operator_sees_blocks_sharing_steps_and_sequences_of_a_busy_pool(small):
     with load(small), admin(small) as client:
         while not (sharing := look(small, "blocks", "--sharing"))["blocks"]:
-            pass
+            time.sleep(0.05)
         assert sharing["num_logical_blocks"] > sharing["num_physical_blocks"]
         assert len(sharing["blocks"][0]["holders"]) == sharing["blocks"][0]["reference_count"] >= 2
         requests = client.get("/requests").json()["requests"]
@@ -107,7 +108,7 @@ def test_every_preemption_has_its_reason(start_cluster):
     cluster = start_cluster(num_device_blocks=20, max_model_len=256)
     with load(cluster, 6):
         while not (gone := [s for s in look(cluster, "steps", "--count", "256")["steps"] if s["preempted"]]):
-            pass
+            time.sleep(0.05)
     assert "blocks and" in gone[0]["preempted"][0]["reason"]
     counters = look(cluster, "pools")["pools"][0]["counters"]
     assert counters["num_recomputations"] + counters["num_swaps"] > 0
@@ -156,7 +157,7 @@ def test_a_pinned_prompt_stays_cached_and_a_reset_forgets_it(small):
             busy = client.post("/prefix-cache/reset")
             assert (busy.status_code, busy.json()["error"]["code"]) == (409, "pool_busy")
         while client.get("/pools/default").json()["num_sequences"]:
-            pass
+            time.sleep(0.05)
         reset = client.post("/prefix-cache/reset")
         assert reset.status_code == 200, reset.text
         assert reset.json()["num_ended_pins"] == 1
