@@ -13,6 +13,7 @@ from scheduler.ports import GrammarCompiler
 
 MAX_GRAMMAR_CHARS = 64 * 1024
 ANY_OBJECT = '{"type":"object"}'
+SCHEMA_PARAM = "response_format.json_schema.schema"
 FIELDS = ("response_format", "regex", "grammar")
 
 
@@ -67,9 +68,15 @@ def _of_format(form: ResponseFormat) -> Grammar | None:
             f"response_format.json_schema is {needed} with type {form.type!r}", param="response_format.json_schema"
         )
     if form.json_schema is not None:
-        schema = json.dumps(form.json_schema.schema_, ensure_ascii=False)
-        return Grammar(GrammarKind.JSON_SCHEMA, schema, "response_format.json_schema.schema")
+        return Grammar(GrammarKind.JSON_SCHEMA, _json(form.json_schema.schema_), SCHEMA_PARAM)
     return Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT, "response_format") if form.type == "json_object" else None
+
+
+def _json(schema: dict[str, Any]) -> str:
+    try:
+        return json.dumps(schema, ensure_ascii=False)
+    except RecursionError:
+        raise invalid(f"{SCHEMA_PARAM} is nested too deeply", param=SCHEMA_PARAM) from None
 
 
 async def constraint_of(body: StructuredFields, compiler: GrammarCompiler | None) -> TokenConstraint | None:

@@ -232,3 +232,12 @@ async def test_another_model_is_not_there(client):
 
 async def test_the_version_is_told(client):
     assert (await client.get("/version")).json()["version"]
+
+
+async def test_a_schema_of_any_depth_has_an_answer(client):
+    for depth in (100, *range(800, 1000, 10), 50_000):
+        text = '{"a":' * depth + "1" + "}" * depth
+        body = json.dumps({"messages": HELLO, "max_tokens": 1}).removesuffix("}")
+        body += f', "response_format": {{"type": "json_schema", "json_schema": {{"name": "a", "schema": {text}}}}}}}'
+        response = await client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+        assert response.status_code in (200, 400, 413), response.text
