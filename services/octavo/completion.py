@@ -21,8 +21,9 @@ class Prompt:
     stop: str | None = None
 
 
-def stream_completion(base_url: str, prompt: Prompt) -> Iterator[str]:
+def stream_completion(base_url: str, prompt: Prompt, api_key: str | None = None) -> Iterator[str]:
     """Pieces of the text that the API at ``base_url`` completes ``prompt`` with; raises ``CompletionFailed``."""
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     body = {
         "prompt": prompt.text,
         "max_tokens": prompt.max_tokens,
@@ -32,7 +33,7 @@ def stream_completion(base_url: str, prompt: Prompt) -> Iterator[str]:
     }
     try:
         with (
-            httpx.Client(base_url=base_url, timeout=TIMEOUT_S, trust_env=False) as client,
+            httpx.Client(base_url=base_url, headers=headers, timeout=TIMEOUT_S, trust_env=False) as client,
             client.stream("POST", "/v1/completions", json=body) as answer,
         ):
             if not answer.is_success:

@@ -7,7 +7,8 @@ OctavoError
 ├── NotRunning         no cluster runs on this data folder
 ├── ServiceFailed      a service ended, or did not become ready
 ├── CompletionFailed   the API answered a completion with an error
-└── AdminRefused       the admin API answered with an error, or not at all
+├── AdminRefused       the admin API answered with an error, or not at all
+└── KeysUnusable       the file of keys cannot be read or changed as asked
 """
 
 
@@ -41,3 +42,7 @@ class CompletionFailed(OctavoError):
 
 class AdminRefused(OctavoError):
     """Carries the API's own message."""
+
+
+class KeysUnusable(OctavoError):
+    """Names the file and what is wrong with it; never a key."""

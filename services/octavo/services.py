@@ -83,6 +83,11 @@ def _scheduler_flags(settings: ClusterSettings, model: Path) -> dict[str, object
         "max-num-seqs": settings.max_num_seqs,
         "preemption-mode": settings.preemption_mode,
         "max-model-len": settings.max_model_len,
+        "scheduling-policy": settings.scheduling_policy,
+        "max-waiting": settings.max_waiting,
+        "max-waiting-tokens": settings.max_waiting_tokens,
+        "queue-timeout": settings.queue_timeout_s,
+        "api-keys": settings.api_keys,
         "drain-timeout": settings.drain_timeout_s,
     }
 

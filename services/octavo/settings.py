@@ -32,6 +32,13 @@ class PreemptionMode(StrEnum):
     RECOMPUTE = "recompute"
 
 
+class SchedulingPolicy(StrEnum):
+    """Who is served before whom."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """A local cluster. ``None`` leaves the choice to the service that needs the value."""
@@ -50,6 +57,11 @@ class ClusterSettings:
     max_num_seqs: int
     preemption_mode: PreemptionMode
     max_model_len: int | None  # tokens
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy.FCFS
+    max_waiting: int | None = None  # sequences
+    max_waiting_tokens: int | None = None
+    queue_timeout_s: float | None = None
+    api_keys: Path | None = None  # None: inference needs no key
     threads: int | None
     dtype: Dtype
     kernels: Kernels

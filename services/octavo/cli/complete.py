@@ -14,17 +14,18 @@ from octavo.data_folder import DataFolder
 DEFAULT_TOKENS = 32
 
 
-def show_completion(base_url: str, prompt: Prompt) -> None:
+def show_completion(base_url: str, prompt: Prompt, api_key: str | None = None) -> None:
     """Print ``prompt`` and, as it arrives, how the API at ``base_url`` goes on with it."""
     started_s = time.monotonic()
     out.print(f"\n[bold]{escape(prompt.text)}[/]", end="", soft_wrap=True)
-    for piece in stream_completion(base_url, prompt):
+    for piece in stream_completion(base_url, prompt, api_key):
         out.print(piece, end="", markup=False, soft_wrap=True)
     out.print(f"\n\n[dim]completed in {time.monotonic() - started_s:.1f} s[/]")
 
 
-def complete(
+def complete(  # noqa: PLR0913 - one parameter per flag
     prompt: Annotated[str, typer.Argument(help="Text to go on with.")],
+    *,
     data_dir: options.DataDir,
     url: Annotated[
         str | None,
@@ -34,6 +35,7 @@ def complete(
             show_default=False,
         ),
     ] = None,
+    api_key: options.ApiKey = None,
     max_tokens: Annotated[
         int, typer.Option(callback=options.within(1), help="Tokens to complete, at most.")
     ] = DEFAULT_TOKENS,
@@ -45,4 +47,4 @@ def complete(
     """Complete a prompt and show the answer as it arrives."""
     with errors_shown():
         address = url or DataFolder(data_dir).read_state().base_url
-        show_completion(address, Prompt(prompt, max_tokens, temperature, stop))
+        show_completion(address, Prompt(prompt, max_tokens, temperature, stop), api_key)

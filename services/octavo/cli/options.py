@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from octavo.data_folder import default_data_dir
-from octavo.settings import Dtype, Kernels, PreemptionMode
+from octavo.settings import Dtype, Kernels, PreemptionMode, SchedulingPolicy
 
 API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory", "Batching", "Storage"
 KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
@@ -59,6 +59,23 @@ DrainTimeout = Annotated[
         help="Seconds that running requests get to finish after Ctrl-C or SIGTERM.",
         envvar="OCTAVO_DRAIN_TIMEOUT",
         rich_help_panel=API,
+    ),
+]
+ApiKeys = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of `octavo keys create`. Default: inference needs no key.",
+        envvar="OCTAVO_API_KEYS",
+        rich_help_panel=API,
+        show_default=False,
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        help="Key to call with, where inference needs one; better given as a variable.",
+        envvar="OCTAVO_API_KEY",
+        show_default=False,
     ),
 ]
 Model = Annotated[
@@ -160,6 +177,44 @@ MaxModelLen = Annotated[
         callback=within(1),
         help="Tokens of prompt and output together, at most. Default: the model's context length.",
         envvar="OCTAVO_MAX_MODEL_LEN",
+        rich_help_panel=BATCHING,
+        show_default=False,
+    ),
+]
+SchedulingPolicyOption = Annotated[
+    SchedulingPolicy,
+    typer.Option(
+        help="fcfs serves requests as they arrive; priority those of the smallest `priority` first.",
+        envvar="OCTAVO_SCHEDULING_POLICY",
+        rich_help_panel=BATCHING,
+    ),
+]
+MaxWaiting = Annotated[
+    int | None,
+    typer.Option(
+        callback=within(1),
+        help="Requests, each choice counted, that may wait before others get 429. Default: the scheduler's.",
+        envvar="OCTAVO_MAX_WAITING",
+        rich_help_panel=BATCHING,
+        show_default=False,
+    ),
+]
+MaxWaitingTokens = Annotated[
+    int | None,
+    typer.Option(
+        callback=within(1),
+        help="Tokens of prompts that may wait before other requests get 429. Default: no limit.",
+        envvar="OCTAVO_MAX_WAITING_TOKENS",
+        rich_help_panel=BATCHING,
+        show_default=False,
+    ),
+]
+QueueTimeout = Annotated[
+    float | None,
+    typer.Option(
+        callback=within(0),
+        help="Seconds to the first token after which a request gets 504. Default: none.",
+        envvar="OCTAVO_QUEUE_TIMEOUT",
         rich_help_panel=BATCHING,
         show_default=False,
     ),

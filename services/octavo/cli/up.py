@@ -18,7 +18,7 @@ from octavo.concurrency import together
 from octavo.data_folder import DataFolder
 from octavo.progress import Stages
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
+from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, SchedulingPolicy, claim_port
 from octavo.supervisor import Supervisor
 
 EXAMPLE_TOKENS = 32
@@ -38,6 +38,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
     host: options.Host = "127.0.0.1",
     port: options.Port = 8000,
     served_model_name: options.ServedModelName = None,
+    api_keys: options.ApiKeys = None,
     drain_timeout: options.DrainTimeout = 30.0,
     model: options.Model = catalog.DEFAULT_MODEL,
     dtype: options.DtypeOption = Dtype.AUTO,
@@ -51,6 +52,10 @@ def up(  # noqa: PLR0913 - one parameter per flag
     max_num_batched_tokens: options.MaxNumBatchedTokens = 512,
     max_num_seqs: options.MaxNumSeqs = 64,
     max_model_len: options.MaxModelLen = None,
+    scheduling_policy: options.SchedulingPolicyOption = SchedulingPolicy.FCFS,
+    max_waiting: options.MaxWaiting = None,
+    max_waiting_tokens: options.MaxWaitingTokens = None,
+    queue_timeout: options.QueueTimeout = None,
     redis: options.Redis = None,
     example: Example = None,
 ) -> None:
@@ -70,6 +75,11 @@ def up(  # noqa: PLR0913 - one parameter per flag
         max_num_seqs=max_num_seqs,
         preemption_mode=preemption_mode,
         max_model_len=max_model_len,
+        scheduling_policy=scheduling_policy,
+        max_waiting=max_waiting,
+        max_waiting_tokens=max_waiting_tokens,
+        queue_timeout_s=queue_timeout,
+        api_keys=api_keys,
         threads=threads,
         dtype=dtype,
         kernels=kernels,

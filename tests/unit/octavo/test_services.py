@@ -8,7 +8,7 @@ from octavo import redis_server
 from octavo.data_folder import DataFolder
 from octavo.errors import AddressInUse, ServiceFailed
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
+from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, SchedulingPolicy, claim_port
 
 MODEL = Path("/models/m.gguf")
 
@@ -45,6 +45,14 @@ def cluster(tmp_path, **changes):
 def flags(service):
     words = service.command[3:]
     return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_the_scheduler_is_told_what_may_wait_and_who_may_call(tmp_path):
+    changes = {"max_waiting": 5, "max_waiting_tokens": 600, "queue_timeout_s": 2.5, "api_keys": tmp_path / "keys.json"}
+    told = flags(cluster(tmp_path, scheduling_policy=SchedulingPolicy.PRIORITY, **changes)["scheduler"])
+    names = ("scheduling-policy", "max-waiting", "max-waiting-tokens", "queue-timeout", "api-keys")
+    assert [told[f"--{name}"] for name in names] == ["priority", "5", "600", "2.5", f"{tmp_path}/keys.json"]
+    assert "--max-waiting" not in flags(cluster(tmp_path)["scheduler"])
 
 
 def test_services_start_in_the_order_in_which_they_need_each_other(tmp_path):
