@@ -5,28 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "requirements.h"
+
 namespace octavo {
 namespace {
 
 using std::to_string;
-
-std::string at(const char *name, int64_t index) { return std::string(name) + "[" + to_string(index) + "]"; }
-
-[[noreturn]] void refuse(const std::string &name, int64_t value, const std::string &limit) {
-    throw ArgumentError(name + " is " + to_string(value) + ", must be " + limit);
-}
-
-void require_range(const std::string &name, int64_t value, int64_t first, int64_t last) {
-    if (value < first || value > last) refuse(name, value, "in " + to_string(first) + ".." + to_string(last));
-}
-
-void require_positive(const char *name, int64_t value) {
-    if (value < 1) refuse(name, value, "at least 1");
-}
-
-void require_pointer(const char *name, const void *pointer, int64_t count) {
-    if (pointer == nullptr && count > 0) throw ArgumentError(std::string(name) + " is null");
-}
 
 void check_cache(const octavo_cache &cache) {
     require_pointer("pool", cache.pool, cache.num_blocks);
@@ -58,6 +42,8 @@ void check_sequence(const octavo_paged_attention_params &params, int32_t seq) {
             require_range(at("block_tables", seq) + at("", i), table[i], 0, params.cache.num_blocks - 1);
 }
 
+} // namespace
+
 void check_pairs(const int64_t *pairs, int64_t num_pairs, int64_t num_sources, int64_t num_destinations) {
     require_pointer("pairs", pairs, num_pairs);
     if (num_pairs < 0) refuse("num_pairs", num_pairs, "at least 0");
@@ -73,7 +59,11 @@ void check_pairs(const int64_t *pairs, int64_t num_pairs, int64_t num_sources, i
         throw ArgumentError("destination block " + to_string(*twice) + " is written more than once");
 }
 
-} // namespace
+void check_same_blocks(const octavo_cache &a, const octavo_cache &b) {
+    if (a.num_layers != b.num_layers || a.num_kv_heads != b.num_kv_heads || a.block_size != b.block_size ||
+        a.head_size != b.head_size || a.dtype != b.dtype)
+        throw ArgumentError("a block of source differs in shape or dtype from a block of destination");
+}
 
 void check(const octavo_write_kv_params &params) {
     check_cache(params.cache);
@@ -114,11 +104,8 @@ void check(const octavo_copy_blocks_params &params) {
 void check(const octavo_swap_blocks_params &params) {
     check_cache(params.source);
     check_cache(params.destination);
-    const octavo_cache &a = params.source, &b = params.destination;
-    if (a.num_layers != b.num_layers || a.num_kv_heads != b.num_kv_heads || a.block_size != b.block_size ||
-        a.head_size != b.head_size || a.dtype != b.dtype)
-        throw ArgumentError("a block of source differs in shape or dtype from a block of destination");
-    check_pairs(params.pairs, params.num_pairs, a.num_blocks, b.num_blocks);
+    check_same_blocks(params.source, params.destination);
+    check_pairs(params.pairs, params.num_pairs, params.source.num_blocks, params.destination.num_blocks);
 }
 
 } // namespace octavo

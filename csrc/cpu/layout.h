@@ -7,7 +7,7 @@
 
 namespace octavo {
 
-inline int64_t element_bytes(const octavo_cache &cache) { return cache.dtype == OCTAVO_BFLOAT16 ? 2 : 4; }
+inline int64_t element_bytes(const octavo_cache &cache) { return cache.dtype == OCTAVO_FLOAT32 ? 4 : 2; }
 
 // From one KV head of a block and layer to the next: [block_size][head_size].
 inline int64_t head_stride(const octavo_cache &cache) { return int64_t{cache.block_size} * cache.head_size; }

@@ -27,11 +27,13 @@ typedef enum octavo_status {
     OCTAVO_OK = 0,
     OCTAVO_INVALID_ARGUMENT = 1,
     OCTAVO_OUT_OF_MEMORY = 2,
+    OCTAVO_DEVICE_ERROR = 3, // a call of the device's runtime failed
 } octavo_status;
 
 typedef enum octavo_dtype {
     OCTAVO_FLOAT32 = 0,
     OCTAVO_BFLOAT16 = 1,
+    OCTAVO_FLOAT16 = 2, // CUDA only
 } octavo_dtype;
 
 typedef struct octavo_cache {
