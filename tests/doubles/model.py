@@ -1,6 +1,10 @@
 """A gpuworker whose model is a checksum: each token depends on every token before it, read back from its KV memory."""
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from math import exp, log
+from random import Random
 from zlib import crc32
 
 from kvmanager.core.plan import BlockChanges
@@ -17,6 +21,15 @@ def next_token(token_ids: Sequence[int], choice_index: int = 0) -> int:
 def logprob_of(token_id: int) -> float:
     """What the model says of a token."""
     return -token_id / 8
+
+
+@cache
+def distribution(token_ids: tuple[int, ...]) -> tuple[tuple[int, float], ...]:
+    """The whole vocabulary with its log-probabilities after ``token_ids``, the most probable first."""
+    random = Random(crc32(repr(token_ids).encode()))
+    logits = [random.gauss(0.0, 2.0) for _ in range(VOCAB_SIZE)]
+    total = log(sum(map(exp, logits)))
+    return tuple(sorted(((t, logit - total) for t, logit in enumerate(logits)), key=lambda entry: -entry[1]))
 
 
 def expected_output(
@@ -40,6 +53,7 @@ class ModelDouble:
         self.last_result: StepResult | None = None
         self.tables: dict[int, list[int]] = {}
         self.choices: dict[int, int] = {}  # of the sequences that the worker was told about
+        self.num_tops: dict[int, int] = {}  # likewise
         self.device: dict[int, list[int | None]] = {}  # block → tokens by slot
         self.host: dict[int, list[int | None]] = {}
         self.num_computed = 0
@@ -57,13 +71,21 @@ class ModelDouble:
         self._change_tables(step.changes)
         self._move(step.changes)
         self.choices |= {new.sequence_id: new.choice_index for new in step.new_sequences}
+        self.num_tops |= {new.sequence_id: new.sampling.num_top_logprobs for new in step.new_sequences}
         self._write(step)
         sampled = self._sample(step)
         self.num_computed += len(step.token_ids)
         self.last_step_id = step.step_id
-        token_ids = [token_id for _, token_id in sampled]
+        token_ids = [token_id for _, token_id, _ in sampled]
+        tops = [*chain.from_iterable(top for _, _, top in sampled)]
         self.last_result = StepResult(
-            step.step_id, [sequence_id for sequence_id, _ in sampled], token_ids, [*map(logprob_of, token_ids)]
+            step.step_id,
+            [sequence_id for sequence_id, _, _ in sampled],
+            token_ids,
+            [*map(logprob_of, token_ids)],
+            num_top=[len(top) for _, _, top in sampled] if tops else (),
+            top_token_ids=[token_id for token_id, _ in tops],
+            top_logprobs=[logprob for _, logprob in tops],
         )
         return self.last_result
 
@@ -102,8 +124,8 @@ class ModelDouble:
                 written.add((block, slot))
                 self.device.setdefault(block, [None] * self.block_size)[slot] = next(token_ids)
 
-    def _sample(self, step: Step) -> list[tuple[int, int]]:
-        sampled: list[tuple[int, int]] = []
+    def _sample(self, step: Step) -> list[tuple[int, int, tuple[tuple[int, float], ...]]]:
+        sampled = []
         num_choices = step.num_choices or [1] * len(step.sequence_ids)
         rows = zip(step.sequence_ids, step.num_tokens, step.positions, step.samples, num_choices, strict=True)
         for sequence_id, num, position, samples, num_drawn in rows:
@@ -111,7 +133,9 @@ class ModelDouble:
                 slots = [self._slot(sequence_id, p) for p in range(position + num)]
                 context = [self.device[block][slot] for block, slot in slots]
                 choices = range(num_drawn) if num_drawn > 1 else (self.choices[sequence_id],)
-                sampled += [(sequence_id, next_token(context, choice)) for choice in choices]
+                num_top = self.num_tops[sequence_id]
+                top = distribution(tuple(context))[:num_top] if num_top else ()
+                sampled += [(sequence_id, next_token(context, choice), top) for choice in choices]
         return sampled
 
     def _slot(self, sequence_id: int, position: int) -> tuple[int, int]:

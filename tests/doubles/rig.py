@@ -3,13 +3,14 @@
 from collections import defaultdict
 from itertools import count
 
-from doubles.model import VOCAB_SIZE, ModelDouble, expected_output
+from doubles.model import VOCAB_SIZE, ModelDouble, distribution, expected_output
+from doubles.naive_beams import naive_beam_search
 from doubles.pool import Pool
 from scheduler.core.limits import Limits
 from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
-from scheduler.core.request import FinishReason, Request, RequestId, StopConditions
+from scheduler.core.request import BeamParams, FinishReason, Request, RequestId, StopConditions
 from scheduler.core.scheduler import Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape, SchedulerConfig
@@ -24,12 +25,19 @@ def make_request(
     num_choices: int = 1,
     cache_salt: str = "",
     priority: int = 0,
+    beams: BeamParams | None = None,
     **stop: object,
 ) -> Request:
     conditions = StopConditions(max_tokens=max_tokens, **stop)  # type: ignore[arg-type]
     request_id = RequestId(f"r{next(_request_ids)}")
     return Request(
-        request_id, tuple(prompt), conditions, num_choices=num_choices, cache_salt=cache_salt, priority=priority
+        request_id,
+        tuple(prompt),
+        conditions,
+        num_choices=num_choices,
+        cache_salt=cache_salt,
+        priority=priority,
+        beams=beams,
     )
 
 
@@ -73,6 +81,7 @@ class Rig:
         shape = make_shape(num_blocks, block_size, max_num_seqs=max_seqs, policy=policy)
         self.scheduler = Scheduler(SchedulerConfig(budget, max_seqs, mode, policy), shape)
         self.choices: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.ended_searches: list[int] = []  # group ids
         self.reasons: dict[int, FinishReason] = {}  # of the choice that ended last
         self.plan = Plan(0)
         self.grant: Grant | None = None
@@ -102,6 +111,7 @@ class Rig:
     def commit(self) -> None:
         sequences = {s.sequence_id: s for group in self.scheduler.groups for s in group.sequences}
         events = self.scheduler.commit(self.model.execute(self.computed))
+        self.ended_searches += events.ended_searches
         for sequence_id, token_id, reason in zip(
             events.sequence_ids, events.token_ids, events.finish_reasons, strict=True
         ):
@@ -126,6 +136,24 @@ class Rig:
                 request.prompt_token_ids, request.stop.max_tokens, request.stop.stop_token_ids, choice
             )
             assert self.choices[group.group_id][choice] == expected
+
+    def check_search(self, group: SequenceGroup) -> None:
+        """The search of ``group`` is over and has found what it finds alone."""
+        request, search = group.request, group.search
+        assert request.beams is not None
+        assert search is not None
+        assert self.ended_searches.count(group.group_id) == 1
+        expected = naive_beam_search(
+            distribution,
+            request.prompt_token_ids,
+            request.stop.max_tokens,
+            request.beams,
+            request.stop.ending_token_ids,
+            request.stop.min_tokens,
+        )
+        assert [hypothesis.beam.token_ids for hypothesis in search.hypotheses] == [output for output, _ in expected]
+        for hypothesis, (_, score) in zip(search.hypotheses, expected, strict=True):
+            assert abs(hypothesis.score - score) < 1e-9
 
     def check_idle(self) -> None:
         """The idle invariant: nobody holds anything."""

@@ -85,11 +85,11 @@ class PlanChecker:
             if known is not None and known.sequence_id in self._device:
                 raise BrokenPromise(f"entering: sequence {sequence_id} is on the device already")
             swapped = known or self._host.tables.get(sequence_id)
-            num_present = 0 if swapped is None else swapped.num_slots
-            if num_tokens <= num_present:
+            fewest = 1 if swapped is None else swapped.num_slots
+            if num_tokens < fewest:
                 raise BrokenPromise(
-                    f"entering.num_tokens: {num_tokens} for sequence {sequence_id}: must exceed {num_present}, "
-                    "the number of tokens whose KV is swapped out"
+                    f"entering.num_tokens: {num_tokens} for sequence {sequence_id}: must be at least {fewest}"
+                    + ("" if swapped is None else ", the number of tokens whose KV is swapped out")
                 )
             num_full = num_tokens // self._device.block_size
             if len(prefix_hashes) > num_full:

@@ -33,11 +33,11 @@ class Shortage:
         num_blocks = 0
         if is_refused or would_give_way_at_once(group, group.entrants(), free.block_size, free.num_blocks):
             num_blocks = max(1, num_blocks_of(group, free.block_size) - free.num_blocks)
-        return cls(len(group.live_sequences) - free.num_seqs, num_blocks)
+        return cls(group.num_places - free.num_seqs, num_blocks)
 
     def without(self, group: SequenceGroup, block_size: int) -> "Shortage":
         """What is still lacking once ``group`` gave way."""
-        return Shortage(self.num_seqs - len(group.live_sequences), self.num_blocks - num_blocks_of(group, block_size))
+        return Shortage(self.num_seqs - group.num_places, self.num_blocks - num_blocks_of(group, block_size))
 
     @property
     def is_over(self) -> bool:

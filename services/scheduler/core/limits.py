@@ -29,7 +29,7 @@ class Limits:
         self._check_prompt(request.prompt_token_ids)
         self._check_stop(request)
         self._check_priority(request.priority)
-        self._check_choices(request.num_choices)
+        self._check_sequences(request)
         self._check_length(len(request.prompt_token_ids), request.stop.max_tokens)
         self._check_blocks(request)
 
@@ -78,14 +78,21 @@ class Limits:
                 code="no_priorities",
             )
 
-    def _check_choices(self, num_choices: int) -> None:
-        if not 1 <= num_choices <= self.max_num_seqs:
+    def _check_sequences(self, request: Request) -> None:
+        what, param = ("choices", "n") if request.beams is None else ("beams", "beam_width")
+        if not 1 <= request.num_sequences <= self.max_num_seqs:
             raise RequestRefused(
-                f"the request asks for {num_choices} choices at once, but must ask for 1 to {self.max_num_seqs}, "
-                "the number of sequences that may run at once",
-                param="n",
-                code="too_many_choices",
+                f"the request asks for {request.num_sequences} {what} at once, but must ask for 1 to "
+                f"{self.max_num_seqs}, the number of sequences that may run at once",
+                param=param,
+                code=f"too_many_{what}",
             )
+        if request.beams is not None and not 1 <= request.num_choices <= request.beams.width:
+            raise RequestRefused(
+                f"n is {request.num_choices}, but must be 1 to {request.beams.width}, the number of beams", param="n"
+            )
+        if request.beams is not None and not request.stop.max_tokens:
+            raise RequestRefused("max_tokens is 0, but must be at least 1 for a beam search", param="max_tokens")
 
     def _check_length(self, num_prompt_tokens: int, max_tokens: int) -> None:
         num_tokens = num_prompt_tokens + max_tokens
@@ -98,14 +105,16 @@ class Limits:
             )
 
     def _check_blocks(self, request: Request) -> None:
-        """Choices share the full blocks of the prompt, and each has its own after those (paper §4.4)."""
+        """Sequences share the full blocks of the prompt, and each has its own after those (paper §4.4)."""
         num_prompt_tokens, max_tokens = len(request.prompt_token_ids), request.stop.max_tokens
         num_shared = num_prompt_tokens // self.block_size
         # The last token's KV is never written: nothing consumes it.
         num_own = -(-max(num_prompt_tokens, num_prompt_tokens + max_tokens - 1) // self.block_size) - num_shared
-        num_blocks = num_shared + request.num_choices * num_own
+        num_blocks = num_shared + request.num_sequences * num_own
         if num_blocks > self.num_device_blocks:
-            choices = f" and {request.num_choices} choices of {num_own} blocks each" if request.num_choices > 1 else ""
+            what = "choices" if request.beams is None else "beams"
+            num_seqs = request.num_sequences
+            choices = f" and {num_seqs} {what} of {num_own} blocks each" if num_seqs > 1 else ""
             raise RequestRefused(
                 f"the request needs {num_blocks} blocks of {self.block_size} tokens ({num_prompt_tokens} in the prompt "
                 f"and max_tokens {max_tokens}{choices}), but the pool has {self.num_device_blocks}",

@@ -21,7 +21,7 @@ class RunningBatch:
         self.groups = list(groups)
         running = [group.running_sequences for group in self.groups]
         self.sequences: list[Sequence] = [sequence for sequences in running for sequence in sequences]
-        self.num_seqs = sum(len(group.live_sequences) for group in self.groups)  # those still to be forked, too
+        self.num_seqs = sum(group.num_places for group in self.groups)
         self._group_ids = [group.group_id for group in self.groups]
         self._num_sequences = [len(sequences) for sequences in running]
         self._preemptions = [mode.of(num_sequences) for num_sequences in self._num_sequences]
@@ -66,13 +66,13 @@ class Room:
 
 
 def entering_groups(waiting: Iterable[SequenceGroup], hasher: PrefixHasher, room: Room) -> EnteringGroups:
-    """The first waiting groups for which there is room, as columns. All live sequences of a group count."""
+    """The first waiting groups for which there is room, as columns. All sequences that a group may run count."""
     if room.num_tokens <= 0 or room.num_seqs <= 0:
         return EnteringGroups()
     num_seqs = room.num_seqs
     listed: list[list[Sequence]] = []
     for group in islice(waiting, room.num_groups):
-        num_seqs -= len(group.live_sequences)
+        num_seqs -= group.num_places
         if num_seqs < 0:
             break
         entrants = group.entrants()

@@ -17,7 +17,7 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Counts each choice as a sequence, and the tokens of a prompt once. Whatever fits memory may wait alone."""
+    """Counts each choice or beam as a sequence, and a prompt's tokens once. Whatever fits memory may wait alone."""
 
     max_sequences: int = 1024
     max_tokens: int | None = None  # of prompts
@@ -25,10 +25,10 @@ class QueueLimits:
     def overflow(self, waiting: Iterable[SequenceGroup], request: Request) -> Overflow | None:
         """What is too much if ``request`` waits behind ``waiting``, which are in the order of leaving."""
         groups = [group.request for group in waiting]
-        sequences = [waiter.num_choices for waiter in groups]
-        if num := _num_to_leave(sequences, request.num_choices, self.max_sequences):
+        sequences = [waiter.num_sequences for waiter in groups]
+        if num := _num_to_leave(sequences, request.num_sequences, self.max_sequences):
             return Overflow(
-                f"{sum(sequences)} sequences wait already, and with the {request.num_choices} of this request they "
+                f"{sum(sequences)} sequences wait already, and with the {request.num_sequences} of this request they "
                 f"would be more than {self.max_sequences}, which is the limit",
                 num,
             )

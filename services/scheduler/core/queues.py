@@ -119,6 +119,20 @@ class Queues:
         if changed:
             self._rebuild_running(changed)
 
+    def replace(self, group: SequenceGroup, sequences: list[Sequence], parent_ids: Iterable[SequenceId | None]) -> None:
+        """Gives a running group other sequences. Those with a parent are forked from it, and the rest it had already.
+
+        Those that it has no more end, after the forks.
+        """
+        dead = [sequence for sequence in group.live_sequences if sequence not in sequences]
+        group.sequences = sequences
+        for sequence, parent_id in zip(sequences, parent_ids, strict=True):
+            if parent_id is not None:
+                self.forks[sequence.sequence_id] = parent_id
+                self.sequences[sequence.sequence_id] = sequence
+        self.finish([(sequence, FinishReason.STOP) for sequence in dead])
+        self._rebuild_running([group.group_id])
+
     def lose_memory(self) -> None:
         """Every block is gone: all live sequences wait, to be computed again from their known tokens."""
         for sequence in self.sequences.values():
@@ -135,7 +149,8 @@ class Queues:
         self._check_order()
         for sequence in self.running.sequences:
             assert sequence.status is SequenceStatus.RUNNING
-            assert 0 <= sequence.num_computed_tokens < sequence.num_wanted_tokens
+            assert 0 <= sequence.num_computed_tokens <= sequence.num_wanted_tokens
+            assert sequence.num_uncomputed_tokens or sequence.row is not None, "computed, but not for the other beams"
         for group in self.running.groups:
             running = group.running_sequences
             is_trunk = len(running) == 1 and running[0].num_branches > 1

@@ -51,6 +51,23 @@ class SamplingParams:
     rules: TokenRules = field(default_factory=TokenRules)
 
 
+class EarlyStopping(Enum):
+    """When a beam search that has found ``width`` hypotheses is over (``early_stopping`` of transformers)."""
+
+    ALWAYS = "always"  # at once
+    HEURISTIC = "heuristic"  # when the best beam would score less than all of them if it ended now
+    NEVER = "never"  # when no beam can score more at any length
+
+
+@dataclass(frozen=True, slots=True)
+class BeamParams:
+    """How the most probable outputs are searched for."""
+
+    width: int  # beams that grow side by side
+    length_penalty: float = 1.0  # above 0 favours long outputs, below 0 short ones
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+
+
 @dataclass(frozen=True, slots=True)
 class StopConditions:
     """When a sequence ends.
@@ -79,7 +96,8 @@ class Request:
     """One prompt to complete, in one or more choices. A call with several prompts becomes several requests.
 
     Requests of different ``cache_salt`` never share cached blocks. ``constraint`` stands at the beginning of the
-    output; every choice forks it.
+    output; every choice forks it. With ``beams``, the choices are the best outputs that a search finds: it has neither
+    token rules nor stop strings nor a constraint, and draws nothing.
     """
 
     request_id: RequestId
@@ -92,6 +110,12 @@ class Request:
     skip_special_tokens: bool = True  # in the output text
     constraint: TokenConstraint | None = None
     priority: int = 0  # smaller is more urgent
+    beams: BeamParams | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that may run at once for it."""
+        return self.num_choices if self.beams is None else self.beams.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +147,7 @@ class OutputDelta:
     logprobs: tuple[float, ...] = ()  # per token
     tops: tuple[tuple[tuple[int, float], ...], ...] = ()  # per token, if asked for: the most probable ones
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # in the first delta of a choice, if asked for
+    beam_score: float | None = None  # of the output that a beam search found
 
     @property
     def token_logprobs(self) -> tuple[TokenLogprob, ...]:

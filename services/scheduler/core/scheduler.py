@@ -15,6 +15,7 @@ again unchanged; requests may arrive and end at any time in between.
 from collections.abc import Iterable
 from itertools import count
 
+from scheduler.core.beam_groups import BeamGroups, divide
 from scheduler.core.giving_way import Free
 from scheduler.core.planning import MAX_ENTERING_GROUPS, Room, entering_groups
 from scheduler.core.prefix_hash import PrefixHasher
@@ -36,6 +37,7 @@ class Scheduler:
         self._group_ids = count(1)
         self._sequence_ids = map(SequenceId, count(1))
         self._queues = Queues(config.preemption_mode, config.policy)
+        self._beam_groups = BeamGroups(self._queues, self._sequence_ids)
         self.num_steps = 0
         self.num_preemptions = 0  # groups that gave way, in whatever mode
         self.num_swaps = 0  # of them, those that were swapped out
@@ -155,7 +157,7 @@ class Scheduler:
         step, batch = self._step, self._batch
         if step is None or result.step_id != step.step_id:
             raise OutOfStepError(f"result {result.step_id} answers no step; the last step is {self._last_step_id}")
-        sampled = sampled_rows(result, batch.samplers, self._queues.groups)
+        sampled, beams = divide(sampled_rows(result, batch.samplers, self._queues.groups))
         self._step = None
         self.num_steps += 1
         block_size = self._memory.limits.block_size
@@ -166,7 +168,10 @@ class Scheduler:
         token_ids = [result.token_ids[row] for _, row in sampled]
         logprobs = [result.logprobs[row] for _, row in sampled]
         reasons = self._append([sequence for sequence, _ in sampled], token_ids)
-        return Events(sequence_ids, token_ids, logprobs, reasons, tops_of(result, [row for _, row in sampled]))
+        tops = tops_of(result, [row for _, row in sampled])
+        rows = tops_of(result, [row for _, row in beams])
+        ended = self._beam_groups.take(zip([beam for beam, _ in beams], rows, strict=True))
+        return Events(sequence_ids, token_ids, logprobs, reasons, tops, ended)
 
     def restart_memory(self, memory: MemoryShape) -> None:
         """All blocks are gone: the step in hand is dropped, what ran is computed again from its known tokens."""

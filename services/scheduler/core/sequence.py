@@ -17,17 +17,21 @@ at the prompt's end they are forked from it:
                        └─ output of choice 2
 
 The same happens again after the memory of the group was dropped, whatever output it has by then.
+
+A beam search begins with one sequence. From its first step on there is one for each beam, and each step replaces them:
+see ``beam_groups``.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from scheduler.core.beams import Beam, BeamSearch
 from scheduler.core.constraint import ConstraintState, TokenConstraint
 from scheduler.core.prefix_hash import HASH_BYTES
 from scheduler.core.request import FinishReason, GroupId, Request, SequenceId
 from scheduler.core.scoring import PromptScoring
-from scheduler.core.steps import NO_TOKEN
+from scheduler.core.steps import NO_TOKEN, Top
 
 
 class SequenceStatus(Enum):
@@ -80,6 +84,8 @@ class Sequence:
     num_sealed_blocks: int = 0
     block_hashes: bytearray = field(default_factory=bytearray)  # 32 bytes per full block hashed so far
     finish_reason: FinishReason | None = None
+    beam: Beam | None = None  # its output, in a beam search
+    row: Top | None = None  # of a beam whose tokens are all computed: what may follow, until the other beams are there
     _status: SequenceStatus = SequenceStatus.WAITING
 
     @property
@@ -88,14 +94,14 @@ class Sequence:
         return self._status
 
     @property
-    def num_wanted_tokens(self) -> int:
-        """Known tokens whose KV must exist before anything else happens: a trunk stops at the end of its prompt."""
-        return self.num_prompt_tokens if self.num_branches > 1 else len(self.token_ids)
-
-    @property
     def num_output_tokens(self) -> int:
         """Known tokens after the prompt."""
         return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_wanted_tokens(self) -> int:
+        """Known tokens whose KV must exist before anything else happens: a trunk stops at the end of its prompt."""
+        return self.num_prompt_tokens if self.num_branches > 1 else len(self.token_ids)
 
     @property
     def num_uncomputed_tokens(self) -> int:
@@ -128,6 +134,7 @@ class Sequence:
         self.change_status(SequenceStatus.WAITING)
         self.num_computed_tokens = 0
         self.num_sealed_blocks = 0
+        self.row = None
 
     def enter(self, num_present_tokens: int, block_size: int) -> None:
         """Starts running with KV that was already there: cached prefix blocks, or what was swapped in."""
@@ -143,6 +150,17 @@ class Sequence:
         self.num_sealed_blocks = self.num_prompt_tokens // block_size
         if not self.block_hashes:
             self.block_hashes[:] = trunk.block_hashes[: self.num_sealed_blocks * HASH_BYTES]
+
+    def grow(self, beam: Beam, choice_index: int) -> None:
+        """Adds the last token of ``beam``, which is this sequence's with one more. ``choice_index`` is its place."""
+        self.token_ids.append(beam.token_ids[-1])
+        self.beam, self.row, self.choice_index = beam, None, choice_index
+
+    def branch(self, sequence_id: SequenceId) -> "Sequence":
+        """Another sequence with the same tokens in the same memory."""
+        return replace(
+            self, sequence_id=sequence_id, token_ids=self.token_ids[:], block_hashes=bytearray(self.block_hashes)
+        )
 
     def append(self, token_id: int) -> FinishReason | None:
         """Adds a sampled token, and says whether it ends the sequence: a stop token, the last one allowed, or the end
@@ -173,6 +191,12 @@ class SequenceGroup:
     sequences: list[Sequence]
     num_cached_tokens: int | None = None  # prompt tokens found in the prefix cache when it first entered
     num_preemptions: int = 0
+    search: BeamSearch | None = None
+
+    @property
+    def num_places(self) -> int:
+        """Sequences that may run at once, those still to be forked included."""
+        return len(self.live_sequences) if self.search is None else self.request.num_sequences
 
     @property
     def live_sequences(self) -> list[Sequence]:
@@ -201,9 +225,9 @@ class SequenceGroup:
 
 
 def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[SequenceId]) -> SequenceGroup:
-    """A waiting group with one sequence for each choice."""
+    """A waiting group with one sequence for each choice, or with the first of a beam search."""
     num_prompt_tokens = len(request.prompt_token_ids)
-    num_top = request.num_prompt_logprobs
+    beams, num_top = request.beams, request.num_prompt_logprobs
     scoring = None if num_top is None else PromptScoring(request.prompt_token_ids, num_top)
     sequences = [
         Sequence(
@@ -217,7 +241,9 @@ def new_group(request: Request, group_id: GroupId, sequence_ids: Iterator[Sequen
             constraint=request.constraint and request.constraint.fork(),
             scoring=scoring,
             choice_index=choice_index,
+            beam=None if beams is None else Beam(),
         )
-        for choice_index in range(request.num_choices)
+        for choice_index in range(request.num_choices if beams is None else 1)
     ]
-    return SequenceGroup(group_id, request, sequences)
+    search = None if beams is None else BeamSearch(beams, request.stop)
+    return SequenceGroup(group_id, request, sequences, search=search)

@@ -1,8 +1,10 @@
 """The sequences of the step in hand, as the columns that a worker reads."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from scheduler.core.request import Request
+from scheduler.core.beams import num_top_of
+from scheduler.core.request import Request, SamplingParams
 from scheduler.core.scoring import ScoredRows
 from scheduler.core.sealing import SealedBlocks
 from scheduler.core.sequence import Sequence, SequenceStatus
@@ -38,7 +40,7 @@ class StepBatch:
         self._new_sequences.append(
             NewSequence(
                 sequence.sequence_id,
-                request.sampling,
+                _sampling_of(request),
                 sequence.choice_index,
                 sequence.num_prompt_tokens,
                 tuple(sequence.token_ids) if request.sampling.rules.looks_back else (),
@@ -101,6 +103,14 @@ class StepBatch:
             num_full_blocks = num_computed_tokens // block_size
             if num_full_blocks > sequence.num_sealed_blocks:
                 sealed.seal(sequence, num_full_blocks)
+
+
+def _sampling_of(request: Request) -> SamplingParams:
+    """What the worker is told: of a beam search also how many candidates for the next token it needs."""
+    if request.beams is None:
+        return request.sampling
+    num_top = max(request.sampling.num_top_logprobs, num_top_of(request.beams, request.stop))
+    return replace(request.sampling, num_top_logprobs=num_top)
 
 
 def _mask(sequence: Sequence, samples: bool) -> bytes:

@@ -159,3 +159,4 @@ class Events:
     logprobs: Column[float] = ()
     finish_reasons: Column[FinishReason | None] = ()
     tops: Column[Top] = ()  # empty: nobody asked
+    ended_searches: Column[GroupId] = ()  # beam searches that are over

@@ -42,8 +42,8 @@ def busy(rig) -> MemoryRig:
         ({"entering": [Entering(1, {1: 7})]}, "entering: sequence 1 is on the device already"),
         ({"forks": [(1, 10)], "entering": [Entering(1, {10: 9})]}, "entering: sequence 10 is on the device already"),
         ({"released": [3], "entering": [Entering(3, {3: 7})]}, "entering: sequence 3 is released or running"),
-        ({"entering": [Entering(3, {3: 6})]}, "entering.num_tokens: 6 for sequence 3: must exceed 6"),
-        ({"entering": [Entering(9, {9: 0})]}, "entering.num_tokens: 0 for sequence 9: must exceed 0"),
+        ({"entering": [Entering(3, {3: 5})]}, "entering.num_tokens: 5 for sequence 3: must be at least 6"),
+        ({"entering": [Entering(9, {9: 0})]}, "entering.num_tokens: 0 for sequence 9: must be at least 1"),
     ],
 )
 def test_a_broken_promise_is_refused_and_nothing_is_changed(busy, wants, words):
