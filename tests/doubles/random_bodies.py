@@ -81,6 +81,12 @@ CALLING: Mapping[str, Draw] = {
     "request_id": lambda random: f"soak-{random.randrange(10**9)}",
 }
 SHARED_FIELDS = SAMPLING | ENDING | TELLING | CALLING
+BEAMS: Mapping[str, Draw] = {
+    "use_beam_search": lambda random: True,
+    "beam_width": lambda random: random.randint(2, 4),
+    "length_penalty": lambda random: random.uniform(-1, 2),
+    "early_stopping": lambda random: random.choice([True, False, "never"]),
+}
 COMPLETION: Mapping[str, Draw] = {
     "best_of": lambda random: random.randint(1, 5),
     "echo": lambda random: random.random() < 0.5,
@@ -106,9 +112,22 @@ ALWAYS = {"prompt", "messages", "max_tokens", "max_completion_tokens", "stream",
 CONSTRAINING = {"regex", "grammar", "response_format"}
 
 
+def beam_search(random: Random, most_tokens: int) -> dict[str, Any]:
+    fields = CALLING | TELLING | {"logprobs": COMPLETION["logprobs"], "echo": COMPLETION["echo"]}
+    names = random.sample(sorted(fields), k=random.randint(0, 4))
+    own = {name: draw(random) for name, draw in BEAMS.items()}
+    return (
+        {"max_tokens": random.randint(1, most_tokens), "prompt": text(random)}
+        | own
+        | {name: fields[name](random) for name in names}
+    )
+
+
 def random_call(random: Random, most_tokens: int) -> tuple[str, dict[str, Any]]:
     """A path and a body; about one in five is refused for fields that contradict each other or the pool's size."""
     is_chat = random.random() < 0.3
+    if not is_chat and random.random() < 0.1:
+        return "/v1/completions", beam_search(random, most_tokens)
     fields = SHARED_FIELDS | (CHAT if is_chat else COMPLETION)
     names = random.sample(sorted(fields), k=random.randint(0, 6))
     body: dict[str, Any] = {"max_tokens": random.randint(0, most_tokens)} | {n: fields[n](random) for n in names}

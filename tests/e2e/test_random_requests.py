@@ -12,7 +12,7 @@ from random import Random
 import httpx
 import pytest
 
-from doubles.random_bodies import ALWAYS, CHAT, COMPLETION, CONSTRAINING, SHARED_FIELDS, random_call
+from doubles.random_bodies import ALWAYS, BEAMS, CHAT, COMPLETION, CONSTRAINING, SHARED_FIELDS, random_call
 from octavo.data_folder import DataFolder
 from scheduler.api.chat_schemas import NOTHING, ChatCompletionRequest
 from scheduler.api.schemas import CompletionRequest
@@ -33,7 +33,7 @@ POOL = {
 
 def test_every_field_is_drawn():
     """A new field has to be added to ``random_bodies``."""
-    for model, own in ((CompletionRequest, COMPLETION), (ChatCompletionRequest, CHAT)):
+    for model, own in ((CompletionRequest, COMPLETION | BEAMS), (ChatCompletionRequest, CHAT)):
         ask_for_nothing = {name for name, field in model.model_fields.items() if NOTHING in field.metadata}
         known = SHARED_FIELDS.keys() | own.keys() | ALWAYS | CONSTRAINING | ask_for_nothing
         assert model.model_fields.keys() - known == set()
