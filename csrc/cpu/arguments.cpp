@@ -12,17 +12,6 @@ namespace {
 
 using std::to_string;
 
-void check_cache(const octavo_cache &cache) {
-    require_pointer("pool", cache.pool, cache.num_blocks);
-    if (cache.num_blocks < 0) refuse("num_blocks", cache.num_blocks, "at least 0");
-    require_positive("num_layers", cache.num_layers);
-    require_positive("num_kv_heads", cache.num_kv_heads);
-    require_positive("block_size", cache.block_size);
-    require_positive("head_size", cache.head_size);
-    if (cache.head_size % 8 != 0) refuse("head_size", cache.head_size, "a multiple of 8");
-    require_range("dtype", cache.dtype, OCTAVO_FLOAT32, OCTAVO_BFLOAT16);
-}
-
 void check_layer(int32_t layer, const octavo_cache &cache) { require_range("layer", layer, 0, cache.num_layers - 1); }
 
 void check_sequence(const octavo_paged_attention_params &params, int32_t seq) {
@@ -43,6 +32,17 @@ void check_sequence(const octavo_paged_attention_params &params, int32_t seq) {
 }
 
 } // namespace
+
+void check_cache(const octavo_cache &cache, octavo_dtype last_dtype) {
+    require_pointer("pool", cache.pool, cache.num_blocks);
+    if (cache.num_blocks < 0) refuse("num_blocks", cache.num_blocks, "at least 0");
+    require_positive("num_layers", cache.num_layers);
+    require_positive("num_kv_heads", cache.num_kv_heads);
+    require_positive("block_size", cache.block_size);
+    require_positive("head_size", cache.head_size);
+    if (cache.head_size % 8 != 0) refuse("head_size", cache.head_size, "a multiple of 8");
+    require_range("dtype", cache.dtype, OCTAVO_FLOAT32, last_dtype);
+}
 
 void check_pairs(const int64_t *pairs, int64_t num_pairs, int64_t num_sources, int64_t num_destinations) {
     require_pointer("pairs", pairs, num_pairs);
@@ -66,7 +66,7 @@ void check_same_blocks(const octavo_cache &a, const octavo_cache &b) {
 }
 
 void check(const octavo_write_kv_params &params) {
-    check_cache(params.cache);
+    check_cache(params.cache, OCTAVO_BFLOAT16);
     check_layer(params.layer, params.cache);
     if (params.num_tokens < 0) refuse("num_tokens", params.num_tokens, "at least 0");
     require_pointer("key", params.key, params.num_tokens);
@@ -79,7 +79,7 @@ void check(const octavo_write_kv_params &params) {
 }
 
 void check(const octavo_paged_attention_params &params) {
-    check_cache(params.cache);
+    check_cache(params.cache, OCTAVO_BFLOAT16);
     check_layer(params.layer, params.cache);
     if (params.num_tokens < 0) refuse("num_tokens", params.num_tokens, "at least 0");
     if (params.num_seqs < 0) refuse("num_seqs", params.num_seqs, "at least 0");
@@ -97,13 +97,13 @@ void check(const octavo_paged_attention_params &params) {
 }
 
 void check(const octavo_copy_blocks_params &params) {
-    check_cache(params.cache);
+    check_cache(params.cache, OCTAVO_BFLOAT16);
     check_pairs(params.pairs, params.num_pairs, params.cache.num_blocks, params.cache.num_blocks);
 }
 
 void check(const octavo_swap_blocks_params &params) {
-    check_cache(params.source);
-    check_cache(params.destination);
+    check_cache(params.source, OCTAVO_BFLOAT16);
+    check_cache(params.destination, OCTAVO_BFLOAT16);
     check_same_blocks(params.source, params.destination);
     check_pairs(params.pairs, params.num_pairs, params.source.num_blocks, params.destination.num_blocks);
 }
