@@ -78,6 +78,7 @@ class CompletionChoiceAnswer(CompletionChoiceDelta):
     """One output of one prompt: prompt ``i``, choice ``j`` is at index ``i * n + j``."""
 
     finish_reason: FinishReason
+    beam_score: float | None = Field(default=None, description="With use_beam_search: what the choices are ordered by.")
 
 
 class CompletionAnswer(Envelope):

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from scheduler.api.beam_fields import beams_of
 from scheduler.api.parameters import sampling_params, seed_of, stop_conditions
 from scheduler.api.prompts import num_chars
 from scheduler.api.schemas import CompletionRequest
@@ -51,7 +52,10 @@ async def completion_call(
     completion_id = body.request_id or f"cmpl-{secrets.token_hex(12)}"
     prompts = await _tokenized(body, tokenizer)
     stop = stop_conditions(body, body.max_tokens, tokenizer)
+    beams = beams_of(body, body.best_of)
     sampling = sampling_params(body, tokenizer, body.logprobs or 0)
+    if beams is not None:
+        sampling = replace(sampling, temperature=0.0)
     return CompletionCall(
         completion_id,
         tuple(
@@ -60,12 +64,13 @@ async def completion_call(
                 prompt_token_ids=token_ids,
                 stop=stop,
                 sampling=replace(sampling, seed=seed_of(body)),
-                num_choices=body.best_of or body.n,
+                num_choices=body.n if beams is not None else body.best_of or body.n,
                 cache_salt=body.cache_salt or "",
                 priority=body.priority,
                 constraint=constraint,
                 num_prompt_logprobs=_num_prompt_logprobs(body),
                 skip_special_tokens=body.skip_special_tokens,
+                beams=beams,
             )
             for index, token_ids in enumerate(prompts)
         ),

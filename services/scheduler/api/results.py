@@ -78,6 +78,8 @@ class ChoiceTeller:
         if call.returns_token_ids:
             choice["token_ids"] = delta.token_ids
             choice |= {"prompt_token_ids": self._request.prompt_token_ids} if begins else {}
+        if delta.beam_score is not None:
+            choice["beam_score"] = delta.beam_score
         return choice
 
     def _logprobs(self, delta: OutputDelta, num_top: int, *, begins: bool) -> dict[str, Any]:
@@ -115,6 +117,7 @@ class Choice:
             logprobs=tuple(logprob for delta in self.deltas for logprob in delta.logprobs),
             tops=tuple(top for delta in self.deltas for top in delta.tops),
             prompt_logprobs=self.deltas[0].prompt_logprobs,
+            beam_score=self.deltas[-1].beam_score,
         )
 
 

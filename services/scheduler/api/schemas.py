@@ -4,15 +4,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
+from scheduler.api.beam_fields import BeamFields, beams_of
 from scheduler.api.body import parse_body
 from scheduler.api.errors import invalid
-from scheduler.api.fields import MAX_CHOICES, MAX_LOGPROBS, MAX_TOKENS, GenerationFields
+from scheduler.api.fields import MAX_CHOICES, MAX_LOGPROBS, MAX_TOKENS
 from scheduler.api.prompts import PROMPT_SCHEMA, Prompt, prompts_of
 from scheduler.api.structured_output import StructuredFields
 from scheduler.api.validation import not_supported_beyond
 
 
-class CompletionRequest(GenerationFields, StructuredFields):
+class CompletionRequest(BeamFields, StructuredFields):
     """Null means the same as an absent field: the default."""
 
     prompt: Annotated[tuple[Prompt, ...], PlainValidator(prompts_of), WithJsonSchema(PROMPT_SCHEMA)]
@@ -22,7 +23,7 @@ class CompletionRequest(GenerationFields, StructuredFields):
         ge=1,
         le=MAX_CHOICES,
         description="choices to generate, of which the n with the highest mean token log-probability are returned; "
-        "default: n",
+        "default: n; with use_beam_search: the same as beam_width",
     )
     echo: bool = Field(default=False, description="the prompt before each output")
     logprobs: int | None = Field(
@@ -40,6 +41,7 @@ def parse_completion_request(body: dict[str, Any]) -> CompletionRequest:
     request = parse_body(body, CompletionRequest)
     request.check(request.max_tokens)
     _check_best_of(request)
+    beams_of(request, request.best_of)
     return request
 
 

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Protocol
 
 from scheduler.core.detokenizer import Detokenizer
-from scheduler.core.request import FinishReason, OutputDelta, RequestId, SequenceId
+from scheduler.core.request import FinishReason, GroupId, OutputDelta, RequestId, SequenceId
 from scheduler.core.sequence import Sequence, SequenceGroup
 from scheduler.core.steps import NO_TOKEN, Events, Top
 from scheduler.core.stop_strings import StopStrings
+from scheduler.engine.search_output import SearchOutput
 from scheduler.engine.streams import RequestStream
 from scheduler.errors import RequestFailed, SchedulerError
 
@@ -126,13 +127,14 @@ class Outputs:
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._outputs: dict[SequenceId, SequenceOutput] = {}
+        self._searches: dict[GroupId, SearchOutput] = {}
         self._groups: dict[RequestId, SequenceGroup] = {}
         self._empty = asyncio.Event()
         self._empty.set()
 
     def __len__(self) -> int:
-        """Sequences that have not ended."""
-        return len(self._outputs)
+        """Sequences and searches that have not ended."""
+        return len(self._outputs) + len(self._searches)
 
     async def wait_empty(self) -> None:
         """Returns when every stream ended."""
@@ -146,8 +148,11 @@ class Outputs:
         """The stream of a new group."""
         stream = RequestStream(on_abandoned)
         decode = partial(self._decode, skip_special_tokens=group.request.skip_special_tokens)
-        for sequence in group.sequences:
-            self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, decode, stream)
+        if group.search is not None:
+            self._searches[group.group_id] = SearchOutput(group, decode, stream)
+        else:
+            for sequence in group.sequences:
+                self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, decode, stream)
         self._groups[group.request.request_id] = group
         self._empty.clear()
         return stream
@@ -163,18 +168,34 @@ class Outputs:
                 continue
             try:
                 end = output.push(token_id, logprob, top, reason)
-            except Exception as error:
-                logger.exception("the text of sequence %d cannot be made", sequence_id)
-                self.fail(output.group, RequestFailed(f"the output text cannot be made: {error}"))
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is this request's)
+                self._fail_at_text(output.group, error)
                 ends |= {sibling.sequence_id: FinishReason.ERROR for sibling in output.group.sequences}
                 continue
             if end is not None:
                 ends[sequence_id] = end
                 self._remove(sequence_id)
+        for search in [self._searches[group_id] for group_id in events.ended_searches if group_id in self._searches]:
+            self._tell(search.group)
         return list(ends.items())
 
+    def _tell(self, group: SequenceGroup) -> None:
+        """Hands out what a search has found."""
+        try:
+            self.finish(group, FinishReason.STOP)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is this request's)
+            self._fail_at_text(group, error)
+
+    def _fail_at_text(self, group: SequenceGroup, error: Exception) -> None:
+        logger.error("the text of group %d cannot be made", group.group_id, exc_info=error)
+        self.fail(group, RequestFailed(f"the output text cannot be made: {error}"))
+
     def finish(self, group: SequenceGroup, reason: FinishReason) -> None:
-        """Ends a group's open sequences for ``reason``."""
+        """Ends a group's open sequences, or its search, for ``reason``."""
+        if (search := self._searches.get(group.group_id)) is not None:
+            search.finish(reason)
+            search.stream.end()
+            self.drop(group)
         for sequence in group.sequences:
             if (output := self._outputs.get(sequence.sequence_id)) is not None:
                 output.finish(reason)
@@ -182,6 +203,8 @@ class Outputs:
 
     def fail(self, group: SequenceGroup, error: SchedulerError) -> None:
         """Ends a group's stream with an error."""
+        if (search := self._searches.get(group.group_id)) is not None:
+            search.stream.end(error)
         for sequence in group.sequences:
             if (output := self._outputs.get(sequence.sequence_id)) is not None:
                 output.stream.end(error)
@@ -189,14 +212,17 @@ class Outputs:
 
     def fail_all(self, error: SchedulerError) -> None:
         """Ends every stream with an error."""
-        for output in self._outputs.values():
-            output.stream.end(error)
+        outputs, searches = self._outputs.values(), self._searches.values()
+        for stream in [output.stream for output in outputs] + [search.stream for search in searches]:
+            stream.end(error)
         self._outputs.clear()
+        self._searches.clear()
         self._groups.clear()
         self._empty.set()
 
     def drop(self, group: SequenceGroup) -> None:
         """Forgets a group that nobody reads any more."""
+        self._searches.pop(group.group_id, None)
         for sequence in group.sequences:
             self._outputs.pop(sequence.sequence_id, None)
         self._forget(group)
