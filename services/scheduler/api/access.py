@@ -102,7 +102,9 @@ def bearer_key(scope: Scope) -> bytes:
 def _with_headers(send: Send, meter: Meter) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *meter.headers()]}
+            headers = dict(message["headers"])
+            headers |= {name.encode(): value.encode() for name, value in meter.headers().items()}
+            message = {**message, "headers": list(headers.items())}
         await send(message)
 
     return send_with_headers

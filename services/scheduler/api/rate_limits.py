@@ -48,18 +48,15 @@ class Meter:
         if self.tokens is not None:
             self.tokens.take(num_tokens, time.monotonic())
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def headers(self) -> dict[str, str]:
         """OpenAI's headers on what is left."""
         now_s = time.monotonic()
-        headers: list[tuple[bytes, bytes]] = []
-        for kind, bucket in ((b"requests", self.requests), (b"tokens", self.tokens)):
+        headers: dict[str, str] = {}
+        for kind, bucket in (("requests", self.requests), ("tokens", self.tokens)):
             if bucket is not None:
-                reset_s = bucket.seconds_until(bucket.per_minute, now_s)
-                headers += [
-                    (b"x-ratelimit-limit-" + kind, b"%d" % bucket.per_minute),
-                    (b"x-ratelimit-remaining-" + kind, b"%d" % max(0, math.floor(bucket.level(now_s)))),
-                    (b"x-ratelimit-reset-" + kind, b"%.3fs" % reset_s),
-                ]
+                headers[f"x-ratelimit-limit-{kind}"] = str(bucket.per_minute)
+                headers[f"x-ratelimit-remaining-{kind}"] = str(max(0, math.floor(bucket.level(now_s))))
+                headers[f"x-ratelimit-reset-{kind}"] = f"{bucket.seconds_until(bucket.per_minute, now_s):.3f}s"
         return headers
 
     def _require(self, bucket: TokenBucket | None, amount: int, kind: str) -> None:
@@ -70,5 +67,5 @@ class Meter:
                 f"the key may use {bucket.per_minute} {kind} per minute; try again in {wait_s:.1f} s",
                 kind="rate_limit_error",
                 code="rate_limit_exceeded",
-                headers={"Retry-After": str(math.ceil(wait_s))},
+                headers={"Retry-After": str(math.ceil(wait_s)), **self.headers()},
             )

@@ -227,6 +227,7 @@ async def test_a_key_gets_its_requests_per_minute_and_is_told_what_is_left(compl
     error = third.json()["error"]
     assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
     assert "2 requests per minute" in error["message"]
+    assert third.headers.get_list("x-ratelimit-remaining-requests") == ["0"]
     assert 1 <= int(third.headers["retry-after"]) <= 30
     assert (await complete_as(ALICE)).status_code == 200
     keys.put(SLOW, "s", requests_per_minute=100)
@@ -241,7 +242,7 @@ async def test_tokens_of_prompts_and_outputs_count(complete_as, keys, stream):
     assert first.headers["x-ratelimit-limit-tokens"] == "10"
     too_much = await complete_as(SLOW, prompt="abcd", max_tokens=3)
     assert too_much.status_code == 429
-    assert too_much.headers["x-ratelimit-remaining-tokens"] == "3"
+    assert too_much.headers.get_list("x-ratelimit-remaining-tokens") == ["3"]
     assert (await complete_as(SLOW, prompt="a", max_tokens=5)).status_code == 200
     assert (await complete_as(SLOW, prompt="a", max_tokens=1)).status_code == 429
 
