@@ -274,5 +274,6 @@ async def test_a_defect_is_an_internal_error_without_its_details(complete, gener
 async def test_the_openapi_document_describes_the_request(client):
     document = (await client.get("/openapi.json")).json()
     body = document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    body = document["components"]["schemas"][body["$ref"].rpartition("/")[2]]
     assert body["properties"]["max_tokens"]["default"] == 16
     assert body["additionalProperties"] is False
