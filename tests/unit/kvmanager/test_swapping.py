@@ -36,6 +36,16 @@ def test_a_swapped_sequence_comes_back_with_its_content(rig):
     assert rig.worker.read(2, 10) == values
 
 
+def test_a_swapped_sequence_may_come_back_with_nothing_to_compute(rig):
+    """As a beam does whose tokens are all computed, and that waits for the others of its group."""
+    rig.prompt(1, 4)
+    values = fill(rig, 2, 10)
+    push_out(rig, [2])
+    grant = rig.step(released=[1], entering=[Entering(2, {2: 10})])
+    assert (grant.num_present_tokens, grant.num_new_slots) == ([10], [0])
+    assert rig.worker.read(2, 10) == values
+
+
 def test_a_group_is_swapped_with_shared_blocks_once_and_equal_counts(rig):
     rig.prompt(1, 4)
     values = fill(rig, 2, 10)
