@@ -13,7 +13,7 @@ STAMPS := $(VENV)/stamps
 PROTOS := kvmanager/v1/kvmanager.proto kvmanager/v1/inspection.proto gpuworker/v1/gpuworker.proto
 CSRC := $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name CMakeLists.txt)
 NATIVE := $(filter-out %.txt,$(CSRC))
-PYTHONS := services tests
+PYTHONS := services tests benchmarks
 DOCKER_HERE := ../shared/docker/docker_here.sh
 EXAMPLE ?= The capital of France is
 
