@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from octavo.errors import AlreadyRunning, NotRunning
+from octavo.errors import AlreadyRunning, FolderUnusable, NotRunning
 
 # sun_path holds 108 bytes with the closing zero; the longest socket name here is "kvmanager.sock".
 MAX_RUN_DIR_BYTES = 90
@@ -81,9 +81,11 @@ class DataFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder, with fresh sub-folders, until the end of the block; raises ``AlreadyRunning``."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with self._lock.open("a+") as lock:
+        """Hold the folder, with fresh sub-folders, until the end of the block.
+
+        Raises ``AlreadyRunning``, or ``FolderUnusable`` if it cannot be made or written.
+        """
+        with self._open_lock() as lock:
             if not _lock_within(lock, LOCK_TIMEOUT_S):
                 lock.seek(0)
                 raise AlreadyRunning(
@@ -94,11 +96,17 @@ class DataFolder:
             lock.write(f"{os.getpid()}\n")
             lock.flush()
             try:
-                self._prepare()
+                with _failures_told():
+                    self._prepare()
                 yield
             finally:
                 self._state.unlink(missing_ok=True)
                 shutil.rmtree(self.run, ignore_errors=True)
+
+    def _open_lock(self) -> IO[str]:
+        with _failures_told():
+            self.root.mkdir(parents=True, exist_ok=True)
+            return self._lock.open("a+")
 
     def _prepare(self) -> None:
         self._state.unlink(missing_ok=True)
@@ -155,6 +163,16 @@ class DataFolder:
             )
         services = tuple(RunningService(**service) for service in fields.pop("services"))
         return ClusterState(**fields, services=services)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FolderUnusable(
+            f"The data folder cannot be used: {error.filename}: {error.strerror}. --data-dir names another one."
+        ) from error
 
 
 def _try_lock(file: IO[str]) -> bool:

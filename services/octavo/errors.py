@@ -5,6 +5,7 @@ OctavoError
 ├── AddressInUse       another program listens where the API should
 ├── AlreadyRunning     a cluster runs on this data folder
 ├── NotRunning         no cluster runs on this data folder
+├── FolderUnusable     the data folder cannot be made or written
 ├── ServiceFailed      a service ended, or did not become ready
 ├── CompletionFailed   the API answered a completion with an error
 ├── AdminRefused       the admin API answered with an error, or not at all
@@ -30,6 +31,10 @@ class AlreadyRunning(OctavoError):
 
 class NotRunning(OctavoError):
     """Names the folder."""
+
+
+class FolderUnusable(OctavoError):
+    """Names the path and what the system said."""
 
 
 class ServiceFailed(OctavoError):

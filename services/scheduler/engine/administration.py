@@ -98,11 +98,14 @@ class Administration:
 
 
 def worker_findings(ours: Tables, theirs: Tables) -> list[Finding]:
-    """Where the worker's tables are not the kvmanager's (``ours``). Tables without blocks do not count."""
+    """Where the worker's tables are not the kvmanager's (``ours``).
+
+    Tables without blocks do not count. Neither does a step of 0: that side has begun anew and may follow any step.
+    """
     if ours.epoch != theirs.epoch:
         return [Finding("worker", f"epoch is {theirs.epoch}, not {ours.epoch}")]
     found = []
-    if theirs.step_id != ours.step_id:
+    if 0 not in (theirs.step_id, ours.step_id) and theirs.step_id != ours.step_id:
         found.append(f"the last step is {theirs.step_id}, not {ours.step_id}")
     known = {sequence_id: blocks for sequence_id, blocks in ours.blocks.items() if blocks}
     unequal = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from octavo.data_folder import ClusterState, DataFolder, RunningService, default_data_dir
-from octavo.errors import AlreadyRunning, NotRunning
+from octavo.errors import AlreadyRunning, FolderUnusable, NotRunning
 
 STATE = ClusterState(
     pid=7,
@@ -30,6 +30,18 @@ def test_the_folder_is_free_again_afterwards(tmp_path):
         with DataFolder(tmp_path).locked():
             assert DataFolder(tmp_path).is_held()
         assert not DataFolder(tmp_path).is_held()
+
+
+def test_a_folder_that_cannot_be_made_or_filled_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "logs").touch()
+    for folder, culprit in (("file", "file"), ("file/below", "file/below"), ("full", "full/logs")):
+        with (
+            pytest.raises(FolderUnusable, match=f"cannot be used: .*{culprit}: .*--data-dir"),
+            DataFolder(tmp_path / folder).locked(),
+        ):
+            pytest.fail("an unusable folder was used")
 
 
 def test_a_killed_holder_holds_nothing(tmp_path):

@@ -142,5 +142,12 @@ def test_every_kind_of_difference_is_worded():
     assert many[-1].message == "the tables of 32 more sequences differ"
 
 
+def test_a_side_that_answered_no_step_yet_is_compared_by_its_tables_alone():
+    settled, restarted = Tables(1, 5, {1: (3,)}), Tables(1, 0, {1: (3,)})
+    assert worker_findings(settled, restarted) == worker_findings(restarted, settled) == []
+    (lost,) = worker_findings(settled, Tables(1, 0, {}))
+    assert lost.message == "sequence 1: blocks are none, not [3]"
+
+
 def test_the_double_promises_what_the_engine_does():
     assert {name for name in dir(AdministratorDouble) if name[0] != "_"} <= {*dir(Administration), "pools"}
