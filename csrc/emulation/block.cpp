@@ -9,6 +9,7 @@
 namespace octavo::emulation {
 namespace {
 
+constexpr size_t kCopyBytes = 16;
 constexpr unsigned char kNaNByte = 0xff; // a float, half or bfloat16 of these bytes is NaN
 
 std::string text(const dim3 &d) {
@@ -19,17 +20,23 @@ bool same_site(const char *a, const char *b) { return a == b || std::strcmp(a, b
 
 } // namespace
 
-void AsyncCopies::start(void *destination, const void *source, size_t source_bytes) {
-    copies_.push_back({destination, source, source_bytes, num_committed_});
+void AsyncCopies::carry_out(const Copy &copy) {
+    if (copy.source_bytes < kCopyBytes) std::memset(copy.destination, 0, kCopyBytes);
+    if (copy.source_bytes > 0) std::memcpy(copy.destination, copy.source, copy.source_bytes);
+}
+
+void AsyncCopies::start(void *destination, const void *source, size_t source_bytes, bool at_once) {
+    const Copy copy = {destination, source, source_bytes, num_committed_};
+    if (at_once)
+        carry_out(copy);
+    else
+        copies_.push_back(copy);
 }
 
 void AsyncCopies::wait(int num_pending) {
     const auto is_due = [&](const Copy &copy) { return copy.group < num_committed_ - num_pending; };
-    for (const Copy &copy : copies_) {
-        if (!is_due(copy)) continue;
-        std::memset(copy.destination, 0, 16);
-        if (copy.source_bytes > 0) std::memcpy(copy.destination, copy.source, copy.source_bytes);
-    }
+    for (const Copy &copy : copies_)
+        if (is_due(copy)) carry_out(copy);
     copies_.erase(std::remove_if(copies_.begin(), copies_.end(), is_due), copies_.end());
 }
 
@@ -159,6 +166,13 @@ void Block::release_exchange(uint32_t first_of_warp, uint32_t mask) {
         thread.state = Thread::State::kReady;
     }
     ready_[first_of_warp / kWarpSize] |= mask;
+}
+
+void Block::start_copy(const char *site, void *destination, const void *source, size_t source_bytes) {
+    for (const void *address : {static_cast<const void *>(destination), source})
+        if (reinterpret_cast<uintptr_t>(address) % kCopyBytes != 0) fail(site, "a copy of 16 bytes is not aligned");
+    const bool at_once = order_ == Order::kRandomWarps ? random_() % 2 == 0 : order_ == Order::kLastInFirstOut;
+    current().copies.start(destination, source, source_bytes, at_once);
 }
 
 void *Block::shared_array(const char *site, size_t bytes) {

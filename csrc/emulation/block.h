@@ -16,11 +16,11 @@ namespace octavo::emulation {
 
 constexpr size_t kMaxSharedBytes = 163 << 10; // of sm_80
 
-// The asynchronous copies of one thread. They are carried out only when they are waited for, so that memory read too
-// early still holds what it held before.
+// The asynchronous copies of one thread. They are carried out at once or only when they are waited for: memory that is
+// read too early, or written while others still read it, shows in one of the two.
 class AsyncCopies {
 public:
-    void start(void *destination, const void *source, size_t source_bytes);
+    void start(void *destination, const void *source, size_t source_bytes, bool at_once);
     void commit() { ++num_committed_; }
     void wait(int num_pending);
 
@@ -31,6 +31,8 @@ private:
         size_t source_bytes; // the rest of 16 is zeros
         int group;
     };
+    static void carry_out(const Copy &copy);
+
     std::vector<Copy> copies_;
     int num_committed_ = 0;
 };
@@ -57,6 +59,7 @@ public:
 
     // Called by the thread that runs.
     Thread &current() { return threads_[current_]; }
+    void start_copy(const char *site, void *destination, const void *source, size_t source_bytes);
     const Place &place() { return current().place; }
     void sync(const char *site);
     const LaneValue *exchange(const char *site, uint32_t mask, const LaneValue &mine);

@@ -59,8 +59,8 @@ void *shared_array(const char *site, size_t bytes) { return block().shared_array
 
 void *dynamic_shared() { return block().dynamic_shared(); }
 
-void start_copy(void *destination, const void *source, size_t source_bytes) {
-    block().current().copies.start(destination, source, source_bytes);
+void start_copy(const char *site, void *destination, const void *source, size_t source_bytes) {
+    block().start_copy(site, destination, source, source_bytes);
 }
 
 void commit_copies() { block().current().copies.commit(); }

@@ -52,8 +52,9 @@ const LaneValue *exchange(const char *site, uint32_t mask, const LaneValue &mine
 void *shared_array(const char *site, size_t bytes);
 void *dynamic_shared();
 
-// An asynchronous copy of 16 bytes of which nothing arrives before wait_copies() says so.
-void start_copy(void *destination, const void *source, size_t source_bytes);
+// An asynchronous copy of 16 bytes, of which `source_bytes` are read and the rest are zeros. It happens at once or when
+// wait_copies() asks for it, as the order has it.
+void start_copy(const char *site, void *destination, const void *source, size_t source_bytes);
 void commit_copies();
 void wait_copies(int num_pending);
 

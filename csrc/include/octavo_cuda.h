@@ -78,6 +78,18 @@ typedef struct octavo_sample_params {
     int32_t dtype;                   // octavo_dtype of logits
 } octavo_sample_params;
 
+// Blocks of 1, 2, 4 … 256 tokens; key_stride and value_stride are multiples of 8.
+OCTAVO_API int32_t octavo_cuda_write_kv(octavo_write_kv_params params, octavo_cuda_stream stream);
+
+// Bytes that octavo_cuda_paged_attention needs to split contexts over thread blocks; 0 where one pass is all there is.
+OCTAVO_API int64_t octavo_cuda_attention_workspace_bytes(octavo_paged_attention_params params);
+
+// Head sizes 64, 80, 96, 128 and 256; blocks of 1, 2, 4 … 256 tokens; query_stride is a multiple of 8. With a workspace
+// the context is split over thread blocks, which pays off where sequences are few and contexts long; null takes one
+// pass. The bits of the result are the same.
+OCTAVO_API int32_t octavo_cuda_paged_attention(octavo_paged_attention_params params, void *workspace,
+                                               octavo_cuda_stream stream);
+
 // As if all blocks were read before any is written. `pairs` lies in host memory. One launch for all layers and pairs.
 OCTAVO_API int32_t octavo_cuda_copy_blocks(octavo_copy_blocks_params params, octavo_cuda_stream stream);
 
