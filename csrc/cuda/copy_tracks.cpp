@@ -1,5 +1,6 @@
 #include "copy_tracks.h"
 
+#include <cstddef>
 #include <unordered_map>
 
 #include "transfer_plan.h"
@@ -36,11 +37,11 @@ private:
 CopyTracks plan_tracks(const int64_t *pairs, int64_t num_pairs) {
     Components components(pairs, num_pairs);
     std::vector<std::vector<Move>> tracks;
-    std::unordered_map<int64_t, size_t> track_of; // by component
+    std::unordered_map<int64_t, std::size_t> track_of; // by component
     for (const std::vector<Move> &wave : plan_copies(pairs, num_pairs))
         for (const Move &move : wave) {
             const int64_t written = move.destination == kSpare ? move.source : move.destination;
-            const size_t track = track_of.emplace(components.find(written), tracks.size()).first->second;
+            const std::size_t track = track_of.emplace(components.find(written), tracks.size()).first->second;
             if (track == tracks.size()) tracks.emplace_back();
             tracks[track].push_back(move);
         }
