@@ -20,10 +20,11 @@ from scheduler.api.app import create_app, octavo_version
 from scheduler.api.completions import CompletionService
 from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
+from scheduler.command import command
 from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Administration, Engine, EngineConfig
-from scheduler.settings import Settings, command
+from scheduler.settings import Settings
 
 logger = logging.getLogger("scheduler")
 

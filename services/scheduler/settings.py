@@ -1,13 +1,10 @@
 """What the scheduler was asked for, checked once."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
@@ -83,126 +80,6 @@ class Settings:
                 f"--max-num-seqs is {self.max_num_seqs}, but must be at most --max-num-batched-tokens, "
                 f"which is {self.max_num_batched_tokens}"
             )
-
-
-def command(run: Callable[[Settings], int]) -> typer.Typer:
-    """The command line that calls ``run`` and exits with what it returns; 2 for settings that are refused."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-    @app.command(help="Serves the REST API and schedules requests on a gpuworker and a kvmanager.")
-    def scheduler(  # noqa: PLR0913 - one parameter per flag
-        *,
-        kvmanager: Annotated[str, typer.Option(envvar="OCTAVO_KVMANAGER", help="gRPC target of the kvmanager.")],
-        worker: Annotated[str, typer.Option(envvar="OCTAVO_WORKERS", help="gRPC target of the gpuworker.")],
-        model: Annotated[Path, typer.Option(envvar="OCTAVO_MODEL", help="A .gguf file or a Hugging Face folder.")],
-        host: Annotated[str, typer.Option(envvar="OCTAVO_HOST", help="Address to listen on.")] = "127.0.0.1",
-        port: Annotated[int, typer.Option(envvar="OCTAVO_PORT", help="0 takes a free one.")] = 8000,
-        served_model_name: Annotated[
-            str | None,
-            typer.Option(envvar="OCTAVO_SERVED_MODEL_NAME", help="Name in requests. Default: from the model's path."),
-        ] = None,
-        max_num_batched_tokens: Annotated[
-            int, typer.Option(envvar="OCTAVO_MAX_NUM_BATCHED_TOKENS", help="Tokens computed in one step.")
-        ] = 512,
-        max_num_seqs: Annotated[
-            int, typer.Option(envvar="OCTAVO_MAX_NUM_SEQS", help="Sequences that run at once.")
-        ] = 64,
-        preemption_mode: Annotated[
-            PreemptionMode,
-            typer.Option(
-                envvar="OCTAVO_PREEMPTION_MODE",
-                help="How a request gives its KV memory back; auto swaps requests of several sequences.",
-            ),
-        ] = PreemptionMode.AUTO,
-        max_model_len: Annotated[
-            int | None,
-            typer.Option(
-                envvar="OCTAVO_MAX_MODEL_LEN",
-                help="Tokens of a sequence. Default: the worker's limit.",
-            ),
-        ] = None,
-        max_waiting: Annotated[
-            int,
-            typer.Option(
-                envvar="OCTAVO_MAX_WAITING", help="Requests, each choice counted, that may wait before others get 429."
-            ),
-        ] = 1024,
-        max_waiting_tokens: Annotated[
-            int | None,
-            typer.Option(
-                envvar="OCTAVO_MAX_WAITING_TOKENS",
-                help="Tokens of prompts that may wait before other requests get 429. Default: no limit.",
-                show_default=False,
-            ),
-        ] = None,
-        queue_timeout: Annotated[
-            float,
-            typer.Option(
-                envvar="OCTAVO_QUEUE_TIMEOUT",
-                help="Seconds to the first token after which a request gets 504; 0 lets it wait.",
-            ),
-        ] = 0.0,
-        scheduling_policy: Annotated[
-            SchedulingPolicy,
-            typer.Option(
-                envvar="OCTAVO_SCHEDULING_POLICY",
-                help="fcfs serves requests as they arrive; priority those of the smallest `priority` first.",
-            ),
-        ] = SchedulingPolicy.FCFS,
-        api_keys: Annotated[
-            Path | None,
-            typer.Option(
-                envvar="OCTAVO_API_KEYS",
-                help="File of `octavo keys create`. Default: inference needs no key.",
-                show_default=False,
-            ),
-        ] = None,
-        max_body_bytes: Annotated[
-            int, typer.Option(envvar="OCTAVO_MAX_BODY_BYTES", help="Largest body of a request, in bytes.")
-        ] = 8 * 1024 * 1024,
-        drain_timeout: Annotated[
-            float,
-            typer.Option(envvar="OCTAVO_DRAIN_TIMEOUT", help="Seconds for requests after SIGTERM."),
-        ] = 30.0,
-        admin_key: Annotated[
-            str | None,
-            typer.Option(
-                envvar="OCTAVO_ADMIN_KEY",
-                help="Key of /admin/v1; better given as a variable. Default: administration is switched off.",
-                show_default=False,
-            ),
-        ] = None,
-        log_level: Annotated[LogLevel, typer.Option(envvar="OCTAVO_LOG_LEVEL")] = LogLevel.INFO,
-    ) -> None:
-        try:
-            settings = Settings(
-                host=host,
-                port=port,
-                kvmanager=kvmanager,
-                worker=worker,
-                model=model,
-                served_model_name=default_model_name(model) if served_model_name is None else served_model_name,
-                max_num_batched_tokens=max_num_batched_tokens,
-                max_num_seqs=max_num_seqs,
-                preemption_mode=preemption_mode,
-                max_model_len=max_model_len,
-                scheduling_policy=scheduling_policy,
-                max_waiting=max_waiting,
-                max_waiting_tokens=max_waiting_tokens,
-                queue_timeout=queue_timeout,
-                api_keys=api_keys,
-                max_body_bytes=max_body_bytes,
-                drain_timeout=drain_timeout,
-                log_level=log_level,
-                admin_key=admin_key or None,
-            )
-            code = run(settings)
-        except InvalidConfiguration as error:
-            typer.echo(f"error: {error}", err=True)
-            code = 2
-        raise typer.Exit(code)
-
-    return app
 
 
 def _flag(name: str) -> str:

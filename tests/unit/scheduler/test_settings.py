@@ -4,9 +4,10 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.adapters.model_fingerprint import model_fingerprint
+from scheduler.command import command
 from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
-from scheduler.settings import LogLevel, Settings, command, default_model_name
+from scheduler.settings import LogLevel, Settings, default_model_name
 
 REQUIRED = {"--kvmanager": "unix:/run/k.sock", "--worker": "localhost:9402", "--model": "/models/tiny.Q4.gguf"}
 
