@@ -10,6 +10,7 @@ from scheduler.api.parameters import sampling_params, seed_of, stop_conditions
 from scheduler.api.prompts import num_chars
 from scheduler.api.schemas import CompletionRequest
 from scheduler.core.constraint import TokenConstraint
+from scheduler.core.detokenizer import REPLACEMENT, ends_within_character
 from scheduler.core.request import Request, RequestId
 from scheduler.errors import RequestRefused
 from scheduler.ports import Generator, Tokenizer
@@ -105,16 +106,21 @@ def _num_prompt_logprobs(body: CompletionRequest) -> int | None:
 def _prompt_texts(
     body: CompletionRequest, token_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer
 ) -> tuple[str, ...]:
-    """A text prompt as it came, unless tokens were cut off; another one decoded."""
+    """A text prompt as it came, unless tokens were cut off; others decoded, less a character that they break off."""
     if not body.echo and body.logprobs is None:
         return ()
     is_whole = body.truncate_prompt_tokens is None
     return tuple(
         prompt
         if isinstance(prompt, str) and is_whole
-        else tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens)
+        else _decoded(ids, tokenizer, skip_special_tokens=body.skip_special_tokens)
         for prompt, ids in zip(body.prompt, token_ids, strict=True)
     )
+
+
+def _decoded(token_ids: Sequence[int], tokenizer: Tokenizer, *, skip_special_tokens: bool) -> str:
+    text = tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+    return text.rstrip(REPLACEMENT) if ends_within_character(token_ids, tokenizer.token_bytes) else text
 
 
 async def _tokenized(body: CompletionRequest, tokenizer: Tokenizer) -> list[tuple[int, ...]]:

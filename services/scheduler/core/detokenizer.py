@@ -1,11 +1,20 @@
 """Text of a growing list of tokens, piece by piece."""
 
+import codecs
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
 _PROMPT_TAIL = 5  # tokens that give the first output tokens their context, such as a leading space
+_MAX_CHARACTER_BYTES = 4  # UTF-8 has no longer ones, and each token has at least one byte
 _WINDOW = 8  # tokens that are decoded again before the window moves on
 _MAX_STALL = 8  # tokens without new text; no character has that many bytes, so the bytes are invalid
+
+
+def ends_within_character(token_ids: Sequence[int], token_bytes: Callable[[int], bytes]) -> bool:
+    """Whether more tokens may complete a last character of which these hold a part; U+FFFD itself is a whole one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(b"".join(map(token_bytes, token_ids[-_MAX_CHARACTER_BYTES:])))
+    return bool(decoder.getstate()[0])
 
 
 class Detokenizer:
@@ -15,16 +24,24 @@ class Detokenizer:
     tokens is decoded again for each new one, and only what is new and complete in its text comes out. The window
     moves forward only to places where the text was complete.
 
-    ``decode`` turns token ids into text, with U+FFFD for incomplete UTF-8.
+    ``decode`` turns token ids into text, with U+FFFD for incomplete UTF-8. Where the prompt ends within a character
+    (``completes_prompt``), the output begins with that character; no other text of the prompt is emitted.
     """
 
     __slots__ = ("_complete_at", "_decode", "_num_emitted", "_stall", "_window")
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], prompt_token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        prompt_token_ids: Sequence[int] = (),
+        *,
+        completes_prompt: bool = False,
+    ) -> None:
         self._decode = decode
         self._window = list(prompt_token_ids[-_PROMPT_TAIL:])
         self._complete_at = 0  # the latest place in the window, before its last push, where the text was complete
-        self._num_emitted = len(decode(self._window).rstrip(REPLACEMENT)) if self._window else 0
+        before = decode(self._window) if self._window else ""
+        self._num_emitted = len(before.rstrip(REPLACEMENT) if completes_prompt else before)
         self._stall = 0
 
     def push(self, token_id: int) -> str:

@@ -26,7 +26,7 @@ class Engine:
     ) -> None:
         self._config = config or EngineConfig()
         self._link = Link(worker, memory)
-        self._outputs = Outputs(tokenizer.decode)
+        self._outputs = Outputs(tokenizer.decode, tokenizer.token_bytes)
         self._replica = Replica(self._link, self._outputs, self._config)
         self._loop: asyncio.Task[None] | None = None
         self._draining = False

@@ -7,8 +7,8 @@ from collections.abc import Sequence as Column
 from functools import partial
 from typing import Protocol
 
-from scheduler.core.detokenizer import Detokenizer
-from scheduler.core.request import FinishReason, GroupId, OutputDelta, RequestId, SequenceId
+from scheduler.core.detokenizer import Detokenizer, ends_within_character
+from scheduler.core.request import FinishReason, GroupId, OutputDelta, Request, RequestId, SequenceId
 from scheduler.core.sequence import Sequence, SequenceGroup
 from scheduler.core.steps import NO_TOKEN, Events, Top
 from scheduler.core.stop_strings import StopStrings
@@ -43,11 +43,13 @@ class SequenceOutput:
         "stream",
     )
 
-    def __init__(self, group: SequenceGroup, sequence: Sequence, decode: Decode, stream: RequestStream) -> None:
+    def __init__(
+        self, group: SequenceGroup, sequence: Sequence, detokenizer: Detokenizer, stream: RequestStream
+    ) -> None:
         self.group = group
         self._sequence = sequence
         self._conditions = group.request.stop
-        self._detokenizer = Detokenizer(decode, sequence.token_ids)
+        self._detokenizer = detokenizer
         self._stops = StopStrings(self._conditions.stop, includes_match=self._conditions.include_stop_str_in_output)
         self._num_tokens = 0
         self._token_ids: list[int] = []  # not emitted yet
@@ -124,8 +126,9 @@ class SequenceOutput:
 class Outputs:
     """The open streams of one replica."""
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: Decode, token_bytes: Callable[[int], bytes]) -> None:
         self._decode = decode
+        self._token_bytes = token_bytes
         self._outputs: dict[SequenceId, SequenceOutput] = {}
         self._searches: dict[GroupId, SearchOutput] = {}
         self._groups: dict[RequestId, SequenceGroup] = {}
@@ -147,15 +150,23 @@ class Outputs:
     def open(self, group: SequenceGroup, on_abandoned: Callable[[], None]) -> RequestStream:
         """The stream of a new group."""
         stream = RequestStream(on_abandoned)
-        decode = partial(self._decode, skip_special_tokens=group.request.skip_special_tokens)
+        begin_text = self._text_beginner(group.request)
         if group.search is not None:
-            self._searches[group.group_id] = SearchOutput(group, decode, stream)
+            self._searches[group.group_id] = SearchOutput(group, begin_text, stream)
         else:
             for sequence in group.sequences:
-                self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, decode, stream)
+                self._outputs[sequence.sequence_id] = SequenceOutput(group, sequence, begin_text(), stream)
         self._groups[group.request.request_id] = group
         self._empty.clear()
         return stream
+
+    def _text_beginner(self, request: Request) -> Callable[[], Detokenizer]:
+        return partial(
+            Detokenizer,
+            partial(self._decode, skip_special_tokens=request.skip_special_tokens),
+            request.prompt_token_ids,
+            completes_prompt=ends_within_character(request.prompt_token_ids, self._token_bytes),
+        )
 
     def deliver(self, events: Events) -> list[tuple[SequenceId, FinishReason]]:
         """Hands out what a step added; returns the sequences that ended, those at a stop string included."""

@@ -1,7 +1,6 @@
 """What a beam search tells: nothing until it is over, and then its best outputs."""
 
 from collections.abc import Callable
-from collections.abc import Sequence as Column
 
 from scheduler.core.beams import Hypothesis
 from scheduler.core.detokenizer import Detokenizer
@@ -13,10 +12,10 @@ from scheduler.engine.streams import RequestStream
 class SearchOutput:
     """The outputs of one search: choice ``i`` is the hypothesis with the ``i``-th best score."""
 
-    def __init__(self, group: SequenceGroup, decode: Callable[[Column[int]], str], stream: RequestStream) -> None:
+    def __init__(self, group: SequenceGroup, begin_text: Callable[[], Detokenizer], stream: RequestStream) -> None:
         self.group = group
         self.stream = stream
-        self._decode = decode
+        self._begin_text = begin_text
 
     def finish(self, reason: FinishReason) -> None:
         """Emits each choice in one delta. A choice for which nothing was found is empty and ends for ``reason``."""
@@ -49,5 +48,5 @@ class SearchOutput:
         request, token_ids = self.group.request, hypothesis.beam.token_ids
         if hypothesis.finish_reason is FinishReason.STOP and not request.stop.include_stop_str_in_output:
             token_ids = token_ids[:-1]
-        detokenizer = Detokenizer(self._decode, request.prompt_token_ids)
+        detokenizer = self._begin_text()
         return "".join(map(detokenizer.push, token_ids)) + detokenizer.flush()

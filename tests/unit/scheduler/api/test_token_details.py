@@ -120,3 +120,9 @@ def test_offsets_count_whole_characters_and_leave_special_tokens_out(tokenizer):
 def test_parts_of_characters_are_written_as_bytes():
     assert token_text("é".encode()) == "é"
     assert token_text(b"\xe2\x82") == "bytes:\\xe2\\x82"
+
+
+async def test_an_echoed_prompt_leaves_a_broken_character_to_the_output(complete):
+    for prompt, text in (([104, 105, 0xF0, 0x9F], "hi"), ([104, *"\ufffd".encode()], "h\ufffd")):
+        (choice,) = (await complete(prompt=prompt, max_tokens=0, echo=True)).json()["choices"]
+        assert choice["text"] == text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.detokenizer import REPLACEMENT, Detokenizer
+from scheduler.core.detokenizer import REPLACEMENT, Detokenizer, ends_within_character
 from scheduler.core.stop_strings import StopStrings
 
 TEXT = "a日本語 한글 é e\u0301 👩‍👩‍👧 🇫🇷 ok"
@@ -26,7 +26,8 @@ def decode_runs(token_ids: Sequence[int]) -> str:
 
 
 def pieces(token_ids: Sequence[int], prompt: Sequence[int] = (), decode=decode_bytes) -> list[str]:
-    detokenizer = Detokenizer(decode, prompt)
+    completes_prompt = ends_within_character(prompt, lambda token_id: bytes([token_id]))
+    detokenizer = Detokenizer(decode, prompt, completes_prompt=completes_prompt)
     return [*(detokenizer.push(token_id) for token_id in token_ids), detokenizer.flush()]
 
 
@@ -41,6 +42,17 @@ def test_characters_split_over_tokens_come_out_whole_and_once(decode):
 def test_any_text_after_any_prompt_comes_out_as_it_is(text: str, split: int):
     prompt, output = text[:split].encode(), text[split:].encode()
     assert "".join(pieces(output, prompt)) == text[split:]
+
+
+def test_a_character_that_the_prompt_begins_comes_out_with_the_output():
+    emoji = "😀".encode()
+    for split in range(1, 4):
+        assert "".join(pieces(emoji[split:] + b"!", b"hi" + emoji[:split])) == "😀!"
+
+
+@pytest.mark.parametrize("prompt", [REPLACEMENT, "a" + REPLACEMENT, REPLACEMENT * 3])
+def test_a_replacement_character_of_the_prompt_is_not_repeated(prompt):
+    assert "".join(pieces(b"ok", prompt.encode())) == "ok"
 
 
 def test_a_character_cut_off_at_the_end_is_left_out():
