@@ -170,14 +170,14 @@ __device__ void visit_partitions(const Batch &batch, const Work &work, int kv_he
         __syncthreads(); // this tile's keys are there
         Scores scores = {};
         Products<T, kHeadSize>::score(scores, query + warp * kRowsPerWarp * Shared::kStride, keys);
-        __syncthreads(); // nobody needs them any more
+        __syncthreads(); // nobody needs the keys any more
         load_keys(tile + 1);
         scale_visible(scores, batch.params.scale * kLog2E, tile * kTilePositions, visible);
         weigh(scores, partial);
         wait_copies<1>();
         __syncthreads(); // this tile's values are there
         Products<T, kHeadSize>::add_values(partial, scores, values, scratch);
-        __syncthreads(); // nobody needs them any more
+        __syncthreads(); // nobody needs the values any more
         load_values(tile + 1);
         if (tile % kTilesPerPartition == kTilesPerPartition - 1 || tile == end_tile - 1) {
             finish(partial);

@@ -28,6 +28,9 @@ int32_t status_of_exception() {
     } catch (const std::bad_alloc &) {
         last_error = "out of memory";
         return OCTAVO_OUT_OF_MEMORY;
+    } catch (const std::exception &error) { // the emulation's faults
+        last_error = error.what();
+        return OCTAVO_DEVICE_ERROR;
     }
 }
 

@@ -55,6 +55,7 @@ public:
     }
 
     std::vector<int32_t> &tables() { return tables_; }
+    int32_t status() const { return status_; }
     int32_t num_blocks() const { return num_blocks_; }
     int32_t unowned_block() const { return unowned_; }
 
