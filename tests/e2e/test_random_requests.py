@@ -22,7 +22,7 @@ SEED = int(os.environ.get("OCTAVO_SOAK_SEED", "4"))
 CONCURRENCY = 16
 MOST_TOKENS = 6
 POOL = {
-    "num_device_blocks": 48,
+    "num_device_blocks": 20,
     "num_host_blocks": 16,
     "max_num_seqs": 12,
     "max_model_len": 256,
@@ -101,6 +101,7 @@ async def test_random_requests_and_disconnects_leave_an_idle_server(start_cluste
             await asyncio.sleep(0.1)
         assert (pool["num_used_device_blocks"], pool["num_used_host_blocks"]) == (0, 0)
         assert (await client.get("/admin/v1/requests", headers=admin)).json()["requests"] == []
+        print(f"preempted: {(cluster.data_dir / 'logs' / 'scheduler.log').read_text().count('gives way')}")  # noqa: T201
         audit = (await client.post("/admin/v1/audit", headers=admin, timeout=120)).json()
         assert audit["findings"] == []
         again = await client.post("/v1/completions", json={"prompt": "The capital of France is", "temperature": 0})

@@ -40,6 +40,7 @@ class Scheduler:
         self._beam_groups = BeamGroups(self._queues, self._sequence_ids)
         self.num_steps = 0
         self.num_preemptions = 0  # groups that gave way, in whatever mode
+        self.gave_way: list[GroupId] = []  # to a more urgent one, before the last plan
         self.num_swaps = 0  # of them, those that were swapped out
         self._refused_group_id: GroupId | None = None  # the first that memory had no room for in the last step
         self._plan: Plan | None = None
@@ -197,6 +198,7 @@ class Scheduler:
         if not (queues.groups or queues.released or self._sealed.sequence_ids):
             return None
         way = queues.make_way(self._free, self._refused_group_id)
+        self.gave_way = [group.group_id for group in way.gave_way]
         self.num_preemptions += len(way.gave_way)
         budget = self._config.max_num_batched_tokens
         running = queues.running.columns(budget, way.num_paused)

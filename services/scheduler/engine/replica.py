@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from scheduler.core.limits import Limits
 from scheduler.core.prefix_hash import PrefixDomain
-from scheduler.core.request import FinishReason, Request, RequestId
+from scheduler.core.request import FinishReason, GroupId, Request, RequestId
 from scheduler.core.scheduler import Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape
@@ -125,8 +125,9 @@ class Replica:
             if plan is None:
                 return False
             grant = await self._link.memory.grant(plan)
-            _tell(grant)
-            self.flow.note(len(grant.admitted_group_ids) - len(grant.preempted_group_ids))
+            _tell(grant, scheduler.gave_way)
+            num_returned = len(grant.preempted_group_ids) + len(scheduler.gave_way)
+            self.flow.note(len(grant.admitted_group_ids) - num_returned)
             step = scheduler.apply(grant)
         events = scheduler.commit(await self._link.worker.execute(step))
         scheduler.finish(self._outputs.deliver(events))
@@ -249,8 +250,10 @@ class Replica:
         self._wake.set()
 
 
-def _tell(grant: Grant) -> None:
+def _tell(grant: Grant, gave_way: Iterable[GroupId]) -> None:
     """Logs who gave way, how, and why."""
+    for group_id in gave_way:
+        logger.info("step %d: group %d gives way by recompute: a more urgent one enters", grant.step_id, group_id)
     for group_id, mode in zip(grant.preempted_group_ids, grant.preempted_modes, strict=True):
         logger.info(
             "step %d: group %d gives way by %s: those before it need more blocks than are free (%d used, %d on host)",

@@ -44,6 +44,7 @@ def test_with_ten_running_a_more_urgent_one_runs_next_and_the_others_finish_as_i
     assert [group.num_preemptions for group in routine] == [0] * 9 + [1]
     assert routine[-1].sequences[0].status is SequenceStatus.WAITING
     assert rig.scheduler.num_preemptions == 1
+    assert rig.scheduler.gave_way == [routine[-1].group_id]
     finish_all(rig, [*routine, urgent])
     ended = list(rig.reasons)
     assert (ended[0], ended[-1]) == (urgent.group_id, routine[-1].group_id)
