@@ -1,6 +1,5 @@
 """Sends what a call produces, whole or as a stream of events, in whatever form it is told."""
 
-import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ class Sender:
                 answer.add(index, delta)
                 usage.add(index, delta)
         told = {**answer.json(), "usage": usage.json()}
-        body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+        body = sse.encode(told).encode()
         length = (b"content-length", str(len(body)).encode())
         await self._start(send, [(b"content-type", b"application/json"), length])
         await send({"type": "http.response.body", "body": body})

@@ -11,12 +11,13 @@ from scheduler.api.answering import Sender, WatchedResponse
 from scheduler.api.answers import ChatCompletionAnswer, ChatCompletionChunk
 from scheduler.api.body import read_json_object
 from scheduler.api.calls import CompletionCall, check_call, truncated
-from scheduler.api.chat_results import ChatAnswer, ChatChunks, chat_envelope
+from scheduler.api.chat_results import ChatAnswer, ChatChunks
 from scheduler.api.chat_schemas import ChatCompletionRequest, parse_chat_request
 from scheduler.api.completions import CompletionService
 from scheduler.api.messages import chat_prompt
 from scheduler.api.openapi import answers_of, body_of
 from scheduler.api.parameters import sampling_params, stop_conditions
+from scheduler.api.results import envelope
 from scheduler.api.structured_output import constraint_of
 from scheduler.core import request as core
 from scheduler.ports import ChatTemplate
@@ -95,10 +96,11 @@ class ChatService:
     def response(self, call: CompletionCall) -> Response:
         """The answer, which is made while it is sent."""
         sender = Sender(self.completions.generator, call)
-        envelope = chat_envelope(call, self.completions.model, int(time.time()))
+        kind = "chat.completion.chunk" if call.stream else "chat.completion"
+        head = envelope(kind, call, self.completions.model, int(time.time()))
         if call.stream:
-            return WatchedResponse(partial(sender.send_stream, ChatChunks(call, envelope, self.completions.tokenizer)))
-        return WatchedResponse(partial(sender.send_whole, ChatAnswer(call, envelope, self.completions.tokenizer)))
+            return WatchedResponse(partial(sender.send_stream, ChatChunks(call, head, self.completions.tokenizer)))
+        return WatchedResponse(partial(sender.send_whole, ChatAnswer(call, head, self.completions.tokenizer)))
 
 
 def chat_router(service: ChatService) -> APIRouter:

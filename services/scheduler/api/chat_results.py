@@ -1,29 +1,14 @@
 """What a chat call has produced, whole and in chunks, in OpenAI's form."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduler.api import sse
 from scheduler.api.calls import CompletionCall
-from scheduler.api.models import ServedModel
 from scheduler.api.token_details import prompt_logprobs, token_text
 from scheduler.core.request import OutputDelta, TokenLogprob
 from scheduler.ports import Tokenizer
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def chat_envelope(call: CompletionCall, model: ServedModel, created: int) -> dict[str, Any]:
-    """The fields that a whole answer and every chunk share. ``created`` in seconds since 1970."""
-    kind = "chat.completion.chunk" if call.stream else "chat.completion"
-    return {
-        "id": call.completion_id,
-        "object": kind,
-        "created": created,
-        "model": model.name,
-        "system_fingerprint": model.fingerprint,
-    }
 
 
 def chat_logprobs(entries: tuple[TokenLogprob, ...], num_top: int, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -98,9 +83,7 @@ class ChatChunks:
     def __init__(self, call: CompletionCall, envelope: Mapping[str, Any], tokenizer: Tokenizer) -> None:
         self._call = call
         self._tokenizer = tokenizer
-        self._head = "data: " + _encode(envelope)[:-1] + ',"choices":['
-        self._usage = ',"usage":null' if call.include_usage else ""
-        self._plain_end = '"},"logprobs":null,"finish_reason":null}]' + self._usage + "}\n\n"
+        self._encoder = sse.ChunkEncoder(envelope, include_usage=call.include_usage)
         self._begun: set[int] = set()
 
     def of(self, prompt_index: int, delta: OutputDelta) -> Iterator[bytes]:  # noqa: ARG002 - there is one prompt
@@ -116,7 +99,7 @@ class ChatChunks:
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         """The last chunk: no choices."""
-        return f'{self._head}],"usage":{_encode(usage)}}}\n\n'.encode()
+        return self._encoder.usage(usage)
 
     @property
     def _tells_tokens(self) -> bool:
@@ -124,8 +107,8 @@ class ChatChunks:
 
     def _content(self, delta: OutputDelta) -> bytes:
         if not self._tells_tokens:
-            start = f'{self._head}{{"index":{delta.choice_index},"delta":{{"content":{_encode(delta.text)[:-1]}'
-            return (start + self._plain_end).encode()
+            told = f'"delta":{{"content":{sse.encode(delta.text)}}},"logprobs":null,"finish_reason":null'
+            return self._encoder.encoded(f'{{"index":{delta.choice_index},{told}}}')
         more: dict[str, Any] = {}
         if (num_top := self._call.num_logprobs) is not None:
             more["logprobs"] = chat_logprobs(delta.token_logprobs, num_top, self._tokenizer)
@@ -134,8 +117,7 @@ class ChatChunks:
         return self._chunk(delta.choice_index, {"content": delta.text}, **more)
 
     def _chunk(self, index: int, delta: Mapping[str, Any], **more: Any) -> bytes:  # noqa: ANN401 - JSON
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None} | more
-        return f"{self._head}{_encode(choice)}]{self._usage}}}\n\n".encode()
+        return self._encoder.choice({"index": index, "delta": delta, "logprobs": None, "finish_reason": None} | more)
 
 
 def _reasons(last: OutputDelta | None) -> dict[str, Any]:

@@ -44,7 +44,8 @@ class CompletionService:
 
     async def answer(self, call: CompletionCall, send: Send) -> None:
         """Sends one JSON body when every prompt is complete, or events as tokens come."""
-        sender, head = Sender(self.generator, call), envelope(call, self.model, int(time.time()))
+        sender = Sender(self.generator, call)
+        head = envelope("text_completion", call, self.model, int(time.time()))
         if call.stream:
             await sender.send_stream(Chunks(call, head, self.tokenizer), send)
         else:

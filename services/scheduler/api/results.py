@@ -12,11 +12,11 @@ from scheduler.core.request import OutputDelta
 from scheduler.ports import Tokenizer
 
 
-def envelope(call: CompletionCall, model: ServedModel, created: int) -> dict[str, Any]:
+def envelope(kind: str, call: CompletionCall, model: ServedModel, created: int) -> dict[str, Any]:
     """The fields that a whole answer and every chunk share. ``created`` in seconds since 1970."""
     return {
         "id": call.completion_id,
-        "object": "text_completion",
+        "object": kind,
         "created": created,
         "model": model.name,
         "system_fingerprint": model.fingerprint,

@@ -17,33 +17,38 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""JSON without spaces."""
 
 
 class ChunkEncoder:
     """Events of one call."""
 
     def __init__(self, envelope: Mapping[str, Any], *, include_usage: bool) -> None:
-        self._head = "data: " + _encode(envelope)[:-1] + ',"choices":['
+        self._head = "data: " + encode(envelope)[:-1] + ',"choices":['
         usage = ',"usage":null' if include_usage else ""
         self._open_end = ',"logprobs":null,"finish_reason":null,"stop_reason":null}]' + usage + "}\n\n"
         self._usage = usage
 
     def chunk(self, index: int, delta: OutputDelta) -> bytes:
         """What was added to the choice at ``index``."""
-        start = f'{self._head}{{"index":{index},"text":{_encode(delta.text)}'
+        start = f'{self._head}{{"index":{index},"text":{encode(delta.text)}'
         if delta.finish_reason is None:
             return (start + self._open_end).encode()
-        reasons = f'"finish_reason":"{delta.finish_reason.value}","stop_reason":{_encode(delta.stop_reason)}'
+        reasons = f'"finish_reason":"{delta.finish_reason.value}","stop_reason":{encode(delta.stop_reason)}'
         return f'{start},"logprobs":null,{reasons}}}]{self._usage}}}\n\n'.encode()
 
     def choice(self, choice: Mapping[str, Any]) -> bytes:
         """A choice object that is built already."""
-        return f"{self._head}{_encode(choice)}]{self._usage}}}\n\n".encode()
+        return self.encoded(encode(choice))
+
+    def encoded(self, choice: str) -> bytes:
+        """A choice object that is JSON already."""
+        return f"{self._head}{choice}]{self._usage}}}\n\n".encode()
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         """The last chunk: no choices."""
-        return f'{self._head}],"usage":{_encode(usage)}}}\n\n'.encode()
+        return f'{self._head}],"usage":{encode(usage)}}}\n\n'.encode()
 
 
 def error_event(error: ApiError) -> bytes:
