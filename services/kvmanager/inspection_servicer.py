@@ -15,7 +15,6 @@ from kvmanager.inspector import Inspector
 from kvmanager.servicer import end_call
 from kvmanager.v1 import inspection_pb2 as pb
 from kvmanager.v1 import inspection_pb2_grpc
-from kvmanager.views import PinRefused
 
 T = TypeVar("T")
 Context = aio.ServicerContext[Any, Any]
@@ -102,16 +101,15 @@ class InspectorServicer(inspection_pb2_grpc.InspectorServicer):
     async def Pin(self, request: pb.PinRequest, context: Context) -> pb.PinResponse:
         async def answer() -> pb.PinResponse:
             prefix_hash, ttl_s = messages.hash_of(request.hash), _ttl(request.ttl_seconds)
-            pinned = await self._inspector.pin(request.pool_id, prefix_hash, ttl_s)
+            refused = await self._inspector.pin(request.pool_id, prefix_hash, ttl_s)
             view = await self._inspector.pins(request.pool_id)
             num_blocks = next((len(pin.blocks) for pin in view.pins if pin.prefix_hash == prefix_hash), 0)
-            refused = pinned if isinstance(pinned, PinRefused) else PinRefused("", is_unknown=False)
             return pb.PinResponse(
                 num_blocks=num_blocks,
                 num_pinned_blocks=view.num_pinned_blocks,
                 pin_budget_blocks=view.pin_budget_blocks,
-                refusal=refused.reason,
-                unknown=refused.is_unknown,
+                refusal=refused.reason if refused is not None else "",
+                unknown=refused is not None and refused.is_unknown,
             )
 
         return await _answer(context, answer())

@@ -165,12 +165,11 @@ class Inspector:
 
     # --- Commands ---
 
-    async def pin(self, pool_id: str, prefix_hash: PrefixHash, ttl_s: float) -> PinView | PinRefused:
-        """Keeps a cached chain for ``ttl_s`` seconds; 0: until it is unpinned."""
+    async def pin(self, pool_id: str, prefix_hash: PrefixHash, ttl_s: float) -> PinRefused | None:
+        """Keeps a cached chain for ``ttl_s`` seconds; 0: until it is unpinned. ``None``: it is pinned now."""
         expires_at_ms = round((time.time() + ttl_s) * 1000) if ttl_s else 0
         command = PinPrefix(prefix_hash, expires_at_ms)
-        refused = await self._pool(pool_id).administer(command, lambda state: self._pin_refusal(state.space, command))
-        return refused or await self.pins(pool_id)
+        return await self._pool(pool_id).administer(command, lambda state: self._pin_refusal(state.space, command))
 
     async def unpin(self, pool_id: str, prefix_hash: PrefixHash) -> bool:
         """Ends a pin; says whether there was one."""

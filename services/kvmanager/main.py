@@ -13,7 +13,7 @@ from kvmanager.adapters.state_codec import StateCodec
 from kvmanager.pool import JournalPolicy
 from kvmanager.pools import Pools
 from kvmanager.process import serve
-from kvmanager.settings import Settings, SettingsRefused
+from kvmanager.settings import LogLevel, Settings, SettingsRefused
 
 app = typer.Typer(add_completion=False)
 
@@ -50,7 +50,7 @@ def kvmanager(  # noqa: PLR0913, PLR0917 - one parameter per setting
     pin_budget: Annotated[
         float, typer.Option(envvar="OCTAVO_PIN_BUDGET", help="Share of the device blocks that pins may hold.")
     ] = 0.25,
-    log_level: Annotated[str, typer.Option(envvar="OCTAVO_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[LogLevel, typer.Option(envvar="OCTAVO_LOG_LEVEL")] = LogLevel.INFO,
 ) -> None:
     """Keeps the block tables, reference counts and prefix caches of the workers' KV memory."""
     try:

@@ -1,11 +1,21 @@
 """What a kvmanager process is told, checked once."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from urllib.parse import urlsplit
 
 from kvmanager.pool import JournalPolicy
 
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
+
+
+class LogLevel(StrEnum):
+    """What is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 class SettingsRefused(ValueError):
@@ -19,7 +29,7 @@ class Settings:
     listen: str
     redis: str
     watermark: float = 0.01
-    log_level: str = "info"
+    log_level: LogLevel = LogLevel.INFO
     instance: str = ""
     standby: bool = False
     lease_s: float = 3.0

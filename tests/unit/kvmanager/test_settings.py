@@ -37,3 +37,9 @@ def test_the_command_names_the_setting_that_it_refuses():
     result = CliRunner().invoke(app, ["--listen", "unix:/k.sock", "--redis", "nowhere"])
     assert result.exit_code == 2
     assert "nowhere" in result.output
+
+
+def test_an_unknown_log_level_is_refused_before_anything_starts():
+    result = CliRunner().invoke(app, ["--listen", "unix:/k.sock", "--redis", "redis://host", "--log-level", "loud"])
+    assert result.exit_code == 2
+    assert "loud" in result.output
