@@ -1,4 +1,4 @@
-"""The step protocol around the executor: step ids, epochs, stored answers, faults (DESIGN §2, "Exactly once")."""
+"""The step protocol around the executor: step ids, epochs, stored answers and faults. Nothing is done twice."""
 
 import logging
 import secrets

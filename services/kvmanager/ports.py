@@ -84,12 +84,17 @@ class JournalStore(Protocol):
 class Codec(Protocol):
     """How entries and snapshots are written down. Decoding raises ``JournalCorrupt``."""
 
-    def encode_opening(self, opening: Opening) -> bytes: ...
+    def encode_opening(self, opening: Opening) -> bytes:
+        """An entry: a caller opened the pool."""
 
-    def encode_command(self, command: Command) -> bytes: ...
+    def encode_command(self, command: Command) -> bytes:
+        """An entry: an administrator changed something. Plans are written down as they came (``Pool.grant``)."""
 
-    def decode_entry(self, content: bytes) -> Opening | Plan | Command: ...
+    def decode_entry(self, content: bytes) -> Opening | Plan | Command:
+        """What an entry says, whichever kind it is."""
 
-    def encode_snapshot(self, snapshot: PoolStateSnapshot) -> bytes: ...
+    def encode_snapshot(self, snapshot: PoolStateSnapshot) -> bytes:
+        """A pool's whole state."""
 
-    def decode_snapshot(self, content: bytes) -> PoolStateSnapshot: ...
+    def decode_snapshot(self, content: bytes) -> PoolStateSnapshot:
+        """The state that a snapshot holds."""

@@ -1,0 +1,1 @@
+"""Serves the REST API and decides which sequences compute in each step."""

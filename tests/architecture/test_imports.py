@@ -76,6 +76,18 @@ def absolute_imports(path: Path) -> set[str]:
     return names
 
 
+def test_services_know_nothing_of_each_other_but_the_stubs():
+    packages = {folder.name for folder in SERVICES.iterdir() if folder.is_dir()}
+    foreign = set()
+    for path in SERVICES.glob("*/**/*.py"):
+        service = path.relative_to(SERVICES).parts[0]
+        for name in absolute_imports(path):
+            other, _, rest = name.partition(".")
+            if other in packages - {service} and rest.partition(".")[0] != "v1":
+                foreign.add(f"{short(path)}: {name}")
+    assert not foreign
+
+
 @pytest.mark.parametrize("path", CORES, ids=short)
 def test_a_core_imports_the_standard_library_itself_and_its_services_errors_only(path):
     service = path.relative_to(SERVICES).parts[0]

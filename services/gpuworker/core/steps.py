@@ -1,4 +1,4 @@
-"""The messages of a step, as values (DESIGN §2). Columns that belong together describe the same thing at each index."""
+"""The messages of a step, as values. Columns that belong together describe the same thing at each index."""
 
 from collections.abc import Sequence as Column
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""The decisions: plans in, grants out. Deterministic, and without I/O, clock or logging."""

@@ -1,4 +1,4 @@
-"""The messages of one step as the core sees them: a plan goes in, a grant comes out (DESIGN §2).
+"""The messages of one step as the core sees them: a plan goes in, a grant comes out (docs/architecture.md).
 
 Fields that belong together are columns: entry ``i`` of each describes the same group, sequence or block.
 """

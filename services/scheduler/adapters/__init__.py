@@ -1,0 +1,1 @@
+"""What the ports need from outside: gRPC, tokenizers, templates, grammars and files."""

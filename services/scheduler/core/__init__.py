@@ -1,0 +1,1 @@
+"""The decisions: order, batching, stopping, beams. Without I/O, clock or logging."""

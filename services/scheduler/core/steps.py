@@ -1,4 +1,4 @@
-"""The messages of one step, plan → grant → execute → commit, as values (DESIGN §2).
+"""The messages of one step, plan → grant → execute → commit, as values (docs/architecture.md).
 
 Fields that belong together are columns: entry ``i`` of each describes the same group or sequence. A step of
 hundreds of sequences is a handful of flat lists, on the wire and here.
