@@ -158,3 +158,14 @@ def start_module_cluster(tmp_path_factory, model_path):
     """As ``start_cluster``; all end with the last test of the module."""
     with _starter(tmp_path_factory) as start:
         yield start
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Has torch compute on one thread: two would spin for each other where the cores are shared."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

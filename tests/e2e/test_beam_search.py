@@ -1,7 +1,6 @@
 """A beam search over the API finds what `generate(num_beams=4)` of `transformers` finds on the same float32 weights."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,6 +10,8 @@ import torch
 from doubles.tiny_llama import twin
 from gpuworker.weights.loading import open_weights
 from scheduler.adapters.tokenizer import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PROMPTS = Path(__file__).parent.parent / "data" / "prompts" / "self_instruct.jsonl"
 NUM_PROMPTS = 10
@@ -27,14 +28,6 @@ CASES = [(index, VARIANTS[0]) for index in range(NUM_PROMPTS)]
 CASES += [(index, VARIANTS[1 + index % 3]) for index in range(NUM_PROMPTS)]
 
 Found = list[tuple[list[int], float]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # two would spin for each other where the cores are shared
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

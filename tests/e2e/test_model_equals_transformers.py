@@ -23,6 +23,8 @@ from gpuworker.weights.loading import open_weights
 from gpuworker.weights.source import WeightSource
 from scheduler.adapters.tokenizer import load_tokenizer
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PROMPTS = Path(__file__).parent.parent / "data" / "prompts" / "self_instruct.jsonl"
 NUM_OUTPUT_TOKENS = 64
 BLOCK_SIZE = 16
@@ -107,14 +109,6 @@ class Driver:
                 for token in sequence.tokens[sequence.num_computed : end]
             ],
         )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # two would spin for each other where the cores are shared
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

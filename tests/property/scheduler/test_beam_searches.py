@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from doubles.model import ModelDouble
 from doubles.pool import Pool
 from doubles.rig import Rig, make_shape
+from doubles.sizes import BLOCK_SIZE, Sizes
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.request import BeamParams, EarlyStopping
 from scheduler.core.sequence import SequenceGroup
-
-BLOCK_SIZE = 4
 
 
 @dataclass
@@ -35,28 +34,6 @@ class Job:
         return rig.add(self.prompt, self.max_tokens, beams=beams, eos_token_ids=frozenset(range(6)))
 
 
-@dataclass
-class Sizes:
-    """Every job fits: the largest shares 2 blocks, and each of its 4 beams has 4 more."""
-
-    num_blocks: int
-    num_host_blocks: int
-    budget: int
-    watermark: int
-    mode: PreemptionMode
-
-    def rig(self) -> Rig:
-        return Rig(
-            self.num_blocks,
-            BLOCK_SIZE,
-            budget=self.budget,
-            max_seqs=self.budget,
-            watermark=self.watermark,
-            num_host_blocks=self.num_host_blocks,
-            mode=self.mode,
-        )
-
-
 jobs = st.builds(
     Job,
     prompt=st.integers(1, 11).map(lambda n: [i % 5 for i in range(n)]),
@@ -68,6 +45,7 @@ jobs = st.builds(
     length_penalty=st.sampled_from([-1.0, 0.0, 1.0, 2.0]),
     early_stopping=st.sampled_from(EarlyStopping),
 )
+# Every job fits: the largest shares 2 blocks, and each of its 4 beams has 4 more.
 sizes = st.builds(
     Sizes,
     st.just(18),
@@ -81,7 +59,7 @@ sizes = st.builds(
 @settings(deadline=None, max_examples=150)
 @given(sizes, st.lists(jobs, min_size=4, max_size=10), st.sets(st.integers(0, 50), max_size=3))
 def test_every_search_finds_what_it_finds_alone(sizes: Sizes, work: list[Job], losses: set[int]) -> None:
-    rig = sizes.rig()
+    rig = sizes.rig(max_seqs=sizes.budget)
     groups: dict[int, SequenceGroup] = {}
     for now in range(1000):
         plan = rig.scheduler.plan()

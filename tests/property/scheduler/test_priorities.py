@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from doubles.model import ModelDouble, expected_output
 from doubles.pool import Pool
 from doubles.rig import Rig, make_shape
+from doubles.sizes import BLOCK_SIZE, Sizes
 from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.request import BeamParams
 from scheduler.core.sequence import SequenceGroup
 
-BLOCK_SIZE = 4
+MAX_SEQS = 6
 PRIORITY = SchedulingPolicy.PRIORITY
 quick = settings(deadline=None, max_examples=100)
 
@@ -37,29 +38,6 @@ class Job:
         )
 
 
-@dataclass
-class Sizes:
-    """Every job fits: the largest shares 3 blocks, and each of its 4 choices has 4 more."""
-
-    num_blocks: int
-    num_host_blocks: int
-    budget: int
-    watermark: int
-    mode: PreemptionMode
-
-    def rig(self) -> Rig:
-        return Rig(
-            self.num_blocks,
-            BLOCK_SIZE,
-            budget=self.budget,
-            max_seqs=min(self.budget, 6),
-            watermark=self.watermark,
-            num_host_blocks=self.num_host_blocks,
-            mode=self.mode,
-            policy=PRIORITY,
-        )
-
-
 jobs = st.builds(
     Job,
     prompt=st.lists(st.integers(0, 3), min_size=1, max_size=14),
@@ -70,6 +48,7 @@ jobs = st.builds(
     arrives_at=st.integers(0, 25),
     ends_at=st.none() | st.integers(0, 80),
 )
+# Every job fits: the largest shares 3 blocks, and each of its 4 choices has 4 more.
 sizes = st.builds(
     Sizes,
     st.integers(21, 30),
@@ -95,7 +74,7 @@ def check_output(rig: Rig, job: Job, group: SequenceGroup) -> None:
 @quick
 @given(sizes, st.lists(jobs, min_size=1, max_size=9), st.sets(st.integers(0, 60), max_size=2))
 def test_every_output_is_the_one_it_has_alone_through_preemptions_aborts_and_lost_memory(sizes, work, losses):
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS, PRIORITY)
     groups: dict[int, SequenceGroup] = {}
     for now in range(1500):
         plan = rig.scheduler.plan()
@@ -121,7 +100,7 @@ def test_every_output_is_the_one_it_has_alone_through_preemptions_aborts_and_los
 @quick
 @given(sizes, st.lists(jobs, min_size=2, max_size=9))
 def test_of_those_that_wait_together_nobody_starts_before_one_that_goes_first(sizes, work):
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS, PRIORITY)
     groups = sorted((job.enter(rig) for job in work), key=PRIORITY.rank)
     started: list[int] = []
     while rig.step():
@@ -133,7 +112,7 @@ def test_of_those_that_wait_together_nobody_starts_before_one_that_goes_first(si
 @given(sizes, st.lists(jobs, min_size=2, max_size=9))
 def test_an_arrival_makes_each_less_urgent_group_give_way_for_it_at_most_once(sizes, work):
     sizes.num_blocks = 120  # memory is no reason to give way
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS, PRIORITY)
     groups: list[SequenceGroup] = []
     for now in range(1000):
         groups += [job.enter(rig) for job in work if job.arrives_at == now]

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from doubles.model import ModelDouble, expected_output
 from doubles.pool import Pool
-from doubles.rig import Rig, make_shape
+from doubles.rig import make_shape
+from doubles.sizes import BLOCK_SIZE, Sizes
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.request import FinishReason
 from scheduler.core.sequence import SequenceGroup
 
-BLOCK_SIZE = 4
+MAX_SEQS = 6
 quick = settings(deadline=None, max_examples=120)
 
 
@@ -26,28 +27,6 @@ class Job:
     salt: str = ""
 
 
-@dataclass
-class Sizes:
-    """Every job fits: the largest shares 3 blocks, and each of its 4 choices has 4 more."""
-
-    num_blocks: int
-    num_host_blocks: int
-    budget: int
-    watermark: int
-    mode: PreemptionMode
-
-    def rig(self) -> Rig:
-        return Rig(
-            self.num_blocks,
-            BLOCK_SIZE,
-            budget=self.budget,
-            max_seqs=min(self.budget, 6),
-            watermark=self.watermark,
-            num_host_blocks=self.num_host_blocks,
-            mode=self.mode,
-        )
-
-
 prompts = st.one_of(
     st.lists(st.integers(0, 3), min_size=1, max_size=14),
     st.integers(1, 14).map(lambda n: [i % 5 for i in range(n)]),  # shared prefixes
@@ -57,13 +36,14 @@ jobs = st.builds(Job, prompts, st.integers(1, 12), choices, arrivals)
 ends = st.none() | st.integers(0, 160).map(lambda n: n / 2)
 aborted_jobs = st.builds(Job, prompts, st.integers(1, 12), choices, arrivals, ends, st.sampled_from(["", "", "a"]))
 modes = st.sampled_from(PreemptionMode)
+# Every job fits: the largest shares 3 blocks, and each of its 4 choices has 4 more.
 sizes = st.builds(Sizes, st.integers(19, 26), st.integers(0, 26), st.integers(4, 24), st.integers(0, 2), modes)
 
 
 @quick
 @given(sizes, st.lists(jobs, min_size=1, max_size=9), st.sets(st.integers(0, 96), max_size=20))
 def test_every_choice_finishes_with_the_output_it_has_alone(sizes: Sizes, work: list[Job], stops: set[int]) -> None:
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS)
     groups: list[SequenceGroup] = []
     for now in range(2000):
         groups += [
@@ -82,14 +62,14 @@ def test_every_choice_finishes_with_the_output_it_has_alone(sizes: Sizes, work: 
 @quick
 @given(sizes, st.lists(jobs, min_size=2, max_size=9))
 def test_nobody_gets_a_first_token_before_an_earlier_arrival(sizes: Sizes, work: list[Job]) -> None:
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS)
     groups = [rig.add(job.prompt, job.max_tokens, job.num_choices) for job in work]
     started: list[int] = []
     while rig.step():
         started += [g.group_id for g in groups if g.group_id in rig.outputs and g.group_id not in started]
         running = [int(group_id) for group_id in rig.plan.running.group_ids]
         assert running == sorted(running)
-        assert len(rig.computed.sequence_ids) <= min(sizes.budget, 6)
+        assert len(rig.computed.sequence_ids) <= min(sizes.budget, MAX_SEQS)
         assert len(rig.computed.token_ids) <= sizes.budget
         if rig.grant is not None and rig.grant.preempted_group_ids:
             assert not rig.grant.admitted_group_ids
@@ -103,7 +83,7 @@ def test_nobody_gets_a_first_token_before_an_earlier_arrival(sizes: Sizes, work:
 def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchanged(
     sizes: Sizes, work: list[Job], losses: set[int]
 ) -> None:
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS)
     groups: dict[int, SequenceGroup] = {}
 
     def meet_jobs(now: float) -> None:
@@ -137,7 +117,7 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
 @quick
 @given(sizes, st.lists(jobs, min_size=1, max_size=6), st.data())
 def test_choices_that_end_by_their_text_end_alone(sizes: Sizes, work: list[Job], data: st.DataObject) -> None:
-    rig = sizes.rig()
+    rig = sizes.rig(MAX_SEQS)
     groups = [rig.add(job.prompt, job.max_tokens, job.num_choices) for job in work]
     while rig.step():
         # As stop strings do: only what has just got a token, before the next plan.

@@ -1,7 +1,10 @@
 """Stand-ins for services: small programs that are ready, end, and note what happens to them."""
 
 import sys
+import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,19 @@ def stand_ins(tmp_path):
     program = tmp_path / "stand_in.py"
     program.write_text(PROGRAM)
     return StandIns(program, tmp_path / "journal")
+
+
+@pytest.fixture
+def serve():
+    """Serves HTTP by a handler's class on a free port, and says at which address."""
+    with ExitStack() as stack:
+
+        def start(handler: type[BaseHTTPRequestHandler]) -> str:
+            server = stack.enter_context(HTTPServer(("127.0.0.1", 0), handler))
+            serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+            serving.start()
+            stack.callback(serving.join)
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield start

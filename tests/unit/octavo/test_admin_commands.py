@@ -2,9 +2,8 @@
 
 import io
 import json
-import threading
 from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -59,7 +58,7 @@ class AdminApi:
 
 
 @pytest.fixture
-def api(tmp_path):
+def api(serve):
     api = AdminApi()
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,13 +76,8 @@ def api(tmp_path):
         def log_message(self, *words):
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        api.url = f"http://127.0.0.1:{server.server_port}"
-        yield api
-        server.shutdown()
-        serving.join()
+    api.url = serve(Handler)
+    return api
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import json
 import re
 import socket
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ def octavo(*words: str, **environment: str):
 
 
 @pytest.fixture
-def api():
+def api(serve):
     """An API that answers every completion with what the test puts into ``answer``."""
 
     class Api(BaseHTTPRequestHandler):
@@ -42,13 +41,8 @@ def api():
         def log_message(self, *words):
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Api) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        Api.url = f"http://127.0.0.1:{server.server_port}"
-        yield Api
-        server.shutdown()
-        serving.join()
+    Api.url = serve(Api)
+    return Api
 
 
 def events(*texts: str) -> str:
