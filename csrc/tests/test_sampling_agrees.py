@@ -13,7 +13,7 @@ from gpuworker.core.steps import NO_TOKEN, SamplingParams
 from gpuworker.core.steps import Sample as Draw
 from gpuworker.sampling import sample
 
-LIBRARY = Path(__file__).parents[2] / "build" / "kernels-sanitized" / "tests" / "libsampling_emulated.so"
+LIBRARY = Path(__file__).parents[2] / "build" / "emulated" / "tests" / "liboctavo_cuda_emulated.so"
 
 
 class SamplingRow(ctypes.Structure):
@@ -54,7 +54,7 @@ class SampleParams(ctypes.Structure):
 @pytest.fixture(scope="module")
 def sample_on_cuda():
     if not LIBRARY.exists():
-        pytest.skip(f"{LIBRARY.name} is not built: `make test-kernels` builds it, on x86-64")
+        pytest.skip(f"{LIBRARY.name} is not built: `make emulated` builds it, on x86-64")
     function = ctypes.CDLL(str(LIBRARY)).octavo_cuda_sample
     function.argtypes, function.restype = (SampleParams, ctypes.c_void_p), ctypes.c_int32
 
