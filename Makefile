@@ -7,6 +7,8 @@ SHELL := bash
 
 PYTHON ?= python3
 CXX ?= g++
+NVCC ?= nvcc
+JOBS ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
@@ -21,8 +23,8 @@ EXAMPLE ?= The capital of France is
 timed = @started=$$(date +%s%N); echo "  … $(1)"; $(2); \
 	printf '  ✓ %-12s %6.1f s\n' "$(1)" "$$(( ($$(date +%s%N) - started) / 100000000 ))e-1"
 
-.PHONY: help install kernels model proto serve test check stubs-check fmt wheels compose-up compose-down \
-	test-compose ci clean
+.PHONY: help install kernels cuda emulated model proto serve test test-kernels check stubs-check fmt wheels compose-up \
+	compose-down test-compose ci clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,14 +53,34 @@ $(STAMPS)/install: pyproject.toml | $(STAMPS)/torch
 	  --config-settings editable.mode=inplace --editable '.[dev]')
 	@touch $@
 
+# $(call cmake,FOLDER,OPTIONS)
+cmake = $(BIN)/cmake -S csrc -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	-DCMAKE_CXX_COMPILER=$(CXX) -DCMAKE_BUILD_TYPE=Release $(2)
+
 kernels: build/kernels.stamp ## build the C++ kernels into services/gpuworker/lib
 
 build/kernels.stamp: $(CSRC) | $(STAMPS)/install
 	@mkdir -p build
-	$(call timed,kernels,$(BIN)/cmake -S csrc -B build/kernels -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DCMAKE_CXX_COMPILER=$(CXX) -DCMAKE_BUILD_TYPE=Release >build/kernels.log && $(BIN)/cmake --build build/kernels \
+	$(call timed,kernels,$(call cmake,kernels,) >build/kernels.log && $(BIN)/cmake --build build/kernels \
 	  >>build/kernels.log && $(BIN)/cmake --install build/kernels --prefix services/gpuworker/lib >>build/kernels.log \
 	  || { cat build/kernels.log >&2; exit 1; })
+	@touch $@
+
+cuda: $(STAMPS)/install ## build the CUDA kernels into build/cuda (needs nvcc, no device)
+	@command -v $(NVCC) >/dev/null || { \
+	  echo "nvcc is missing: install the CUDA toolkit, 13.0 or later, or name it with NVCC=/path/to/nvcc" >&2; exit 1; }
+	@mkdir -p build/cuda
+	$(call timed,cuda,CUDACXX=$$(command -v $(NVCC)) $(call cmake,cuda,-DOCTAVO_CUDA=ON) >build/cuda/build.log \
+	  && $(BIN)/cmake --build build/cuda --parallel $(JOBS) --target octavo_cuda >>build/cuda/build.log \
+	  || { cat build/cuda/build.log >&2; exit 1; })
+
+emulated: build/emulated.stamp ## build the CUDA kernels for the CPU, as tests/contract runs them
+
+build/emulated.stamp: $(CSRC) | $(STAMPS)/install
+	@mkdir -p build/emulated
+	$(call timed,emulated,$(call cmake,emulated,-DOCTAVO_BUILD_TESTS=ON) >build/emulated/build.log \
+	  && $(BIN)/cmake --build build/emulated --parallel $(JOBS) --target octavo_cuda_emulated >>build/emulated/build.log \
+	  || { cat build/emulated/build.log >&2; exit 1; })
 	@touch $@
 
 model: | $(STAMPS)/install ## fetch the default model into the cache folder
@@ -80,6 +102,15 @@ protoc = PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I prot
 
 test: build/kernels.stamp model ## run all tests that need no Docker engine
 	$(BIN)/pytest -m 'not compose' $(ARGS)
+
+test-kernels: $(STAMPS)/install build/emulated.stamp ## test all kernels, CUDA's emulated, under sanitizers, and what nvcc makes
+	@mkdir -p build/kernels-sanitized
+	$(call timed,test builds,$(call cmake,kernels-sanitized,-DOCTAVO_BUILD_TESTS=ON -DOCTAVO_SANITIZE=ON) \
+	  >build/kernels-sanitized/build.log && $(BIN)/cmake --build build/kernels-sanitized --parallel $(JOBS) \
+	  >>build/kernels-sanitized/build.log || { cat build/kernels-sanitized/build.log >&2; exit 1; })
+	$(BIN)/ctest --test-dir build/kernels-sanitized --output-on-failure --parallel $(JOBS)
+	$(BIN)/pytest csrc/tests $(ARGS)
+	$(BIN)/pytest tests/contract/test_kernel_ops.py -k emulated $(ARGS)
 
 check: $(STAMPS)/install ## formatting, lint, types, import rules, stub drift
 	$(BIN)/ruff format --check $(PYTHONS)
@@ -144,9 +175,10 @@ test-compose: wheels model ## build, start, use, break and remove the containers
 
 ## Everything.
 
-ci: ## what CI runs: check, test, test-compose
+ci: ## what CI runs: check, test, test-kernels, test-compose
 	$(MAKE) --no-print-directory check
 	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-kernels
 	$(MAKE) --no-print-directory test-compose
 
 clean: ## remove what was built; .venv and the cache folder stay
