@@ -6,6 +6,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from scheduler.api.errors import ApiError, invalid
 from scheduler.api.validation import StrictModel, as_api_error
@@ -43,10 +44,13 @@ async def _read(request: Request, max_bytes: int) -> bytes:
     if announced.isdigit() and int(announced) > max_bytes:
         raise _too_large(announced, max_bytes)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_bytes:
-            raise _too_large(f"more than {max_bytes}", max_bytes)
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise _too_large(f"more than {max_bytes}", max_bytes)
+    except ClientDisconnect:  # nobody reads this answer
+        raise invalid(f"the connection ended after {len(body)} bytes of the body", code="incomplete_body") from None
     return bytes(body)
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from doubles.administrator import AdministratorDouble
+from scheduler.api.app import create_app
 from scheduler.core.request import FinishReason
 from scheduler.errors import QueueFull, RequestFailed, SchedulerError
 from scheduler.ports import Readiness
@@ -277,3 +279,21 @@ async def test_the_openapi_document_describes_the_request(client):
     body = document["components"]["schemas"][body["$ref"].rpartition("/")[2]]
     assert body["properties"]["max_tokens"]["default"] == 16
     assert body["additionalProperties"] is False
+
+
+async def test_a_client_that_leaves_while_it_sends_its_body_is_no_defect(service, caplog):
+    received = iter([{"type": "http.request", "body": b'{"prompt"', "more_body": True}, {"type": "http.disconnect"}])
+    sent = []
+
+    async def receive():
+        return next(received)
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"", "headers": headers}
+    await create_app(service, AdministratorDouble())(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert b"after 9 bytes" in sent[1]["body"]
+    assert "defect" not in caplog.text
