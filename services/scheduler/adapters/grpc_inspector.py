@@ -1,9 +1,6 @@
 """The kvmanager's ``Inspector`` and the worker's ``Inspect`` over gRPC."""
 
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING
 
 from gpuworker.v1 import gpuworker_pb2
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerStub
@@ -11,13 +8,11 @@ from kvmanager.v1 import inspection_pb2 as pb
 from kvmanager.v1.inspection_pb2_grpc import InspectorStub
 from scheduler import inspection as view
 from scheduler.adapters import inspection_messages as wire
-from scheduler.adapters.grpc_stream import CHANNEL_OPTIONS
-from scheduler.errors import Conflict, NotFound, NotReady, RequestFailed, RequestRefused, SchedulerError
+from scheduler.adapters.grpc_peer import Peer
+from scheduler.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from kvmanager.v1.inspection_pb2_grpc import InspectorAsyncStub
-
-T = TypeVar("T")
 
 QUESTION_S = 10.0
 REBUILD_S = 120.0
@@ -38,18 +33,17 @@ class GrpcPoolInspector:
     """``PoolInspector`` on a kvmanager."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._channel: grpc.aio.Channel | None = None
+        self._peer = Peer(address)
 
     async def pools(self) -> view.PoolList:
         """All pools that the kvmanager owns."""
-        answer = await self._ask(self._stub.ListPools(pb.ListPoolsRequest(), timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListPools(pb.ListPoolsRequest(), timeout=QUESTION_S))
         return view.PoolList([wire.pool_of(pool, answer.instance) for pool in answer.pools])
 
     async def map(self, pool_id: str, tier: view.TierName, num_cells: int) -> view.PoolMap:
         """What each part of a tier is used for."""
         request = pb.GetMapRequest(pool_id=pool_id, tier=_TIERS[tier], num_cells=num_cells)
-        return wire.map_of(await self._ask(self._stub.GetMap(request, timeout=QUESTION_S)))
+        return wire.map_of(await self._peer.ask(self._stub.GetMap(request, timeout=QUESTION_S)))
 
     async def blocks(self, pool_id: str, query: view.BlockQuery) -> view.BlockPage:
         """A page of blocks."""
@@ -61,23 +55,23 @@ class GrpcPoolInspector:
             start_block_id=query.start,
             page_size=query.limit,
         )
-        answer = await self._ask(self._stub.ListBlocks(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListBlocks(request, timeout=QUESTION_S))
         return view.BlockPage(wire.blocks_of(answer.blocks), answer.next_block_id or None, answer.step_id)
 
     async def sequence(self, pool_id: str, sequence_id: int) -> view.SequenceTable:
         """A sequence's block table."""
         request = pb.GetSequenceRequest(pool_id=pool_id, sequence_id=sequence_id)
-        return wire.sequence_of(await self._ask(self._stub.GetSequence(request, timeout=QUESTION_S)))
+        return wire.sequence_of(await self._peer.ask(self._stub.GetSequence(request, timeout=QUESTION_S)))
 
     async def tables(self, pool_id: str) -> view.Tables:
         """All tables on the device."""
-        answer = await self._ask(self._stub.ListTables(pb.ListTablesRequest(pool_id=pool_id), timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListTables(pb.ListTablesRequest(pool_id=pool_id), timeout=QUESTION_S))
         return wire.tables_of(answer.epoch, answer.step_id, answer)
 
     async def sharing(self, pool_id: str, start: int, limit: int) -> view.Sharing:
         """A page of shared blocks, with the totals."""
         request = pb.ListSharingRequest(pool_id=pool_id, start_block_id=start, page_size=limit)
-        answer = await self._ask(self._stub.ListSharing(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListSharing(request, timeout=QUESTION_S))
         logical, physical = answer.num_logical_blocks, answer.num_physical_blocks
         saved = 1 - physical / logical if logical else 0.0
         blocks = wire.blocks_of(answer.blocks)
@@ -86,7 +80,7 @@ class GrpcPoolInspector:
     async def prefixes(self, pool_id: str, prefix_hash: bytes, start: int, limit: int) -> view.PrefixPage:
         """A page of the prefix tree's nodes, or the chain that ends with a hash unless it is empty."""
         request = pb.ListPrefixesRequest(pool_id=pool_id, hash=prefix_hash, start_block_id=start, page_size=limit)
-        answer = await self._ask(self._stub.ListPrefixes(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListPrefixes(request, timeout=QUESTION_S))
         nodes = [
             view.PrefixNode(
                 hash=node.hash.hex(),
@@ -103,13 +97,13 @@ class GrpcPoolInspector:
     async def steps(self, pool_id: str, count: int) -> view.StepList:
         """The last steps, newest first."""
         request = pb.ListStepsRequest(pool_id=pool_id, count=count)
-        answer = await self._ask(self._stub.ListSteps(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListSteps(request, timeout=QUESTION_S))
         return view.StepList([wire.step_of(step) for step in answer.steps])
 
     async def replay(self, pool_id: str, step_id: int, num_cells: int) -> view.Replay:
         """The pool as it was after a step; 0: the last."""
         request = pb.ReplayRequest(pool_id=pool_id, step_id=step_id, num_cells=num_cells)
-        answer = await self._ask(self._stub.Replay(request, timeout=REBUILD_S))
+        answer = await self._peer.ask(self._stub.Replay(request, timeout=REBUILD_S))
         return view.Replay(
             first_step_id=answer.first_step_id,
             last_step_id=answer.last_step_id,
@@ -121,7 +115,7 @@ class GrpcPoolInspector:
 
     async def audit(self, pool_id: str) -> view.Audit:
         """The kvmanager's own audit: memory and Redis."""
-        answer = await self._ask(self._stub.Audit(pb.AuditRequest(pool_id=pool_id), timeout=REBUILD_S))
+        answer = await self._peer.ask(self._stub.Audit(pb.AuditRequest(pool_id=pool_id), timeout=REBUILD_S))
         return view.Audit(
             pool_id=pool_id,
             step_id=answer.step_id,
@@ -134,14 +128,14 @@ class GrpcPoolInspector:
 
     async def pins(self, pool_id: str) -> view.PinList:
         """All pins."""
-        answer = await self._ask(self._stub.ListPins(pb.ListPinsRequest(pool_id=pool_id), timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ListPins(pb.ListPinsRequest(pool_id=pool_id), timeout=QUESTION_S))
         pins = [view.Pin(pin.hash.hex(), pin.num_blocks, pin.expires_at_ms or None) for pin in answer.pins]
         return view.PinList(pins, answer.num_pinned_blocks, answer.pin_budget_blocks)
 
     async def pin(self, pool_id: str, prefix_hash: bytes, ttl_s: float) -> view.Pinned:
         """Keeps a cached chain from being evicted."""
         request = pb.PinRequest(pool_id=pool_id, hash=prefix_hash, ttl_seconds=ttl_s)
-        answer = await self._ask(self._stub.Pin(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.Pin(request, timeout=QUESTION_S))
         if answer.unknown:
             raise NotFound(answer.refusal)
         if answer.refusal:
@@ -151,7 +145,7 @@ class GrpcPoolInspector:
     async def unpin(self, pool_id: str, prefix_hash: bytes) -> view.Unpinned:
         """Ends a pin."""
         request = pb.UnpinRequest(pool_id=pool_id, hash=prefix_hash)
-        answer = await self._ask(self._stub.Unpin(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.Unpin(request, timeout=QUESTION_S))
         if not answer.was_pinned:
             raise NotFound(f"hash: {prefix_hash.hex()} is not pinned")
         return view.Unpinned(prefix_hash.hex(), answer.num_pinned_blocks)
@@ -159,7 +153,7 @@ class GrpcPoolInspector:
     async def reset_prefix_cache(self, pool_id: str) -> view.CacheReset:
         """Forgets every cached prefix of an idle pool."""
         request = pb.ResetPrefixCacheRequest(pool_id=pool_id)
-        answer = await self._ask(self._stub.ResetPrefixCache(request, timeout=QUESTION_S))
+        answer = await self._peer.ask(self._stub.ResetPrefixCache(request, timeout=QUESTION_S))
         if answer.holders:
             holders = ", ".join(map(str, answer.holders))
             raise Conflict(f"{len(answer.holders)} sequences hold blocks: {holders}", code="pool_busy")
@@ -167,57 +161,25 @@ class GrpcPoolInspector:
 
     async def close(self) -> None:
         """Ends the connection."""
-        if self._channel is not None:
-            await self._channel.close(grace=None)
-            self._channel = None
+        await self._peer.close()
 
     @property
     def _stub(self) -> "InspectorAsyncStub":
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        return InspectorStub(self._channel)
-
-    async def _ask(self, call: Awaitable[T]) -> T:
-        return await _told(self._address, call)
+        return InspectorStub(self._peer.channel)
 
 
 class GrpcWorkerInspector:
     """``WorkerInspector`` on a gpuworker."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
-        self._channel: grpc.aio.Channel | None = None
+        self._peer = Peer(address)
 
     async def tables(self) -> view.Tables:
         """The worker's own tables, as of its last step."""
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        call = GPUWorkerStub(self._channel).Inspect(gpuworker_pb2.InspectRequest(), timeout=QUESTION_S)
-        answer = await _told(self._address, call)
+        call = GPUWorkerStub(self._peer.channel).Inspect(gpuworker_pb2.InspectRequest(), timeout=QUESTION_S)
+        answer = await self._peer.ask(call)
         return wire.tables_of(answer.epoch, answer.last_step_id, answer)
 
     async def close(self) -> None:
         """Ends the connection."""
-        if self._channel is not None:
-            await self._channel.close(grace=None)
-            self._channel = None
-
-
-async def _told(address: str, call: Awaitable[T]) -> T:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise _error_of(address, error) from None
-
-
-def _error_of(address: str, error: grpc.aio.AioRpcError) -> SchedulerError:
-    message = error.details() or error.code().name.lower()
-    match error.code():
-        case grpc.StatusCode.NOT_FOUND:
-            return NotFound(message)
-        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
-            return RequestRefused(message)
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
-            return NotReady(f"{address} does not answer: {message}")
-        case _:
-            return RequestFailed(f"{address}: {message}")
+        await self._peer.close()
