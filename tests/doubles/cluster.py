@@ -20,7 +20,11 @@ class Cluster:
     memory: MemoryPeer = field(default_factory=MemoryPeer)
     config: EngineConfig = field(
         default_factory=lambda: EngineConfig(
-            scheduler=SchedulerConfig(16, 8), queue=QueueLimits(8), min_backoff_s=0.001, max_backoff_s=0.01, stall_after_s=0.05
+            scheduler=SchedulerConfig(16, 8),
+            queue=QueueLimits(8),
+            min_backoff_s=0.001,
+            max_backoff_s=0.01,
+            stall_after_s=0.05,
         )
     )
 
