@@ -1,8 +1,8 @@
-"""Checks of shapes and types that every implementation of ``KernelOps`` makes before it touches memory."""
+"""Checks that implementations of ``KernelOps`` make before they touch memory: of shapes and types, and of values."""
 
 import torch
 
-from gpuworker.kernels.ops import KernelInputError, KVCache
+from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape
 
 
 def check_tokens(name: str, tensor: torch.Tensor, cache: KVCache, num_heads: int) -> None:
@@ -68,3 +68,28 @@ def check_pools(source: KVCache, destination: KVCache) -> None:
     source_block, destination_block = source.shape.dimensions[1:], destination.shape.dimensions[1:]
     if source_block != destination_block:
         raise KernelInputError(f"a block of source is {source_block}, a block of destination {destination_block}")
+
+
+def check_batch(batch: AttentionBatch, num_tokens: int, shape: KVCacheShape) -> None:
+    """``batch`` must cover the query's tokens, and its tables the contexts; reads every value."""
+    starts = batch.query_starts.tolist()
+    if starts[0] != 0 or starts[-1] != num_tokens:
+        raise KernelInputError(f"query_starts runs from {starts[0]} to {starts[-1]}, must run from 0 to {num_tokens}")
+    for seq_index, context_len in enumerate(batch.context_lens.tolist()):
+        num_new = starts[seq_index + 1] - starts[seq_index]
+        if num_new < 0 or context_len < num_new:
+            raise KernelInputError(f"context_lens[{seq_index}] is {context_len} with {num_new} new tokens")
+        num_blocks = -(-context_len // shape.block_size)
+        if num_blocks > batch.block_tables.shape[1]:
+            raise KernelInputError(
+                f"context_lens[{seq_index}] is {context_len}, block_tables has room for "
+                f"{batch.block_tables.shape[1] * shape.block_size} tokens"
+            )
+        require_in_range(f"block_tables[{seq_index}]", batch.block_tables[seq_index, :num_blocks], shape.num_blocks)
+
+
+def require_in_range(name: str, ids: torch.Tensor, limit: int) -> None:
+    """``ids`` must be in 0..limit - 1."""
+    outside = ids[(ids < 0) | (ids >= limit)]
+    if outside.numel():
+        raise KernelInputError(f"{name} holds {outside[0]}, must be in 0..{limit - 1}")

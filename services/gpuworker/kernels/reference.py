@@ -2,7 +2,14 @@
 
 import torch
 
-from gpuworker.kernels.checks import check_pairs, check_pools, check_query, check_write
+from gpuworker.kernels.checks import (
+    check_batch,
+    check_pairs,
+    check_pools,
+    check_query,
+    check_write,
+    require_in_range,
+)
 from gpuworker.kernels.memory import allocate_pool
 from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape
 
@@ -26,7 +33,7 @@ class ReferenceOps:
     ) -> None:
         """See ``KernelOps``."""
         check_write(key, value, cache, layer, slot_mapping)
-        _require_in_range("slot_mapping", slot_mapping, cache.shape.num_slots)
+        require_in_range("slot_mapping", slot_mapping, cache.shape.num_slots)
         block_ids, offsets = slot_mapping // cache.shape.block_size, slot_mapping % cache.shape.block_size
         cache.pool[:, layer, K][block_ids, :, offsets] = key
         cache.pool[:, layer, V][block_ids, :, offsets] = value
@@ -36,7 +43,7 @@ class ReferenceOps:
     ) -> torch.Tensor:
         """See ``KernelOps``. One token at a time, so that no product's shape depends on the batch or the chunk."""
         check_query(query, cache, layer)
-        _check_batch(batch, query.shape[0], cache.shape)
+        check_batch(batch, query.shape[0], cache.shape)
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         starts = batch.query_starts.tolist()
         for seq_index, context_len in enumerate(batch.context_lens.tolist()):
@@ -80,32 +87,9 @@ def _attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale
     return (weights @ values).view(query.shape).to(query.dtype)
 
 
-def _check_batch(batch: AttentionBatch, num_tokens: int, shape: KVCacheShape) -> None:
-    starts = batch.query_starts.tolist()
-    if starts[0] != 0 or starts[-1] != num_tokens:
-        raise KernelInputError(f"query_starts runs from {starts[0]} to {starts[-1]}, must run from 0 to {num_tokens}")
-    for seq_index, context_len in enumerate(batch.context_lens.tolist()):
-        num_new = starts[seq_index + 1] - starts[seq_index]
-        if num_new < 0 or context_len < num_new:
-            raise KernelInputError(f"context_lens[{seq_index}] is {context_len} with {num_new} new tokens")
-        num_blocks = -(-context_len // shape.block_size)
-        if num_blocks > batch.block_tables.shape[1]:
-            raise KernelInputError(
-                f"context_lens[{seq_index}] is {context_len}, block_tables has room for "
-                f"{batch.block_tables.shape[1] * shape.block_size} tokens"
-            )
-        _require_in_range(f"block_tables[{seq_index}]", batch.block_tables[seq_index, :num_blocks], shape.num_blocks)
-
-
 def _check_moves(pairs: torch.Tensor, num_sources: int, num_destinations: int) -> None:
-    _require_in_range("source block", pairs[:, 0], num_sources)
-    _require_in_range("destination block", pairs[:, 1], num_destinations)
+    require_in_range("source block", pairs[:, 0], num_sources)
+    require_in_range("destination block", pairs[:, 1], num_destinations)
     twice = (torch.bincount(pairs[:, 1]) > 1).nonzero()
     if twice.numel():
         raise KernelInputError(f"destination block {twice[0].item()} is written more than once")
-
-
-def _require_in_range(name: str, ids: torch.Tensor, limit: int) -> None:
-    outside = ids[(ids < 0) | (ids >= limit)]
-    if outside.numel():
-        raise KernelInputError(f"{name} holds {outside[0]}, must be in 0..{limit - 1}")
