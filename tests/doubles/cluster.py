@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from doubles.model import expected_output, logprob_of
 from doubles.peers import LetterTokenizer, MemoryPeer, WorkerPeer
-from scheduler.core.request import OutputDelta, Request
 from scheduler.core.queue_limits import QueueLimits
+from scheduler.core.request import OutputDelta, Request
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Engine, EngineConfig
 
