@@ -18,9 +18,12 @@ def show_completion(base_url: str, prompt: Prompt, api_key: str | None = None) -
     """Print ``prompt`` and, as it arrives, how the API at ``base_url`` goes on with it."""
     started_s = time.monotonic()
     out.print(f"\n[bold]{escape(prompt.text)}[/]", end="", soft_wrap=True)
-    for piece in stream_completion(base_url, prompt, api_key):
-        out.print(piece, end="", markup=False, soft_wrap=True)
-    out.print(f"\n\n[dim]completed in {time.monotonic() - started_s:.1f} s[/]")
+    try:
+        for piece in stream_completion(base_url, prompt, api_key):
+            out.print(piece, end="", markup=False, soft_wrap=True)
+    finally:  # an error has a line of its own
+        out.print()
+    out.print(f"\n[dim]completed in {time.monotonic() - started_s:.1f} s[/]")
 
 
 def complete(  # noqa: PLR0913 - one parameter per flag

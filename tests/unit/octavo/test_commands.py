@@ -157,7 +157,7 @@ def test_an_answer_that_is_not_the_apis_is_shown_as_it_is(api, body):
 def test_an_error_inside_a_stream_is_an_error(api):
     api.answer = (200, "text/event-stream", events("half") + 'data: {"error": {"message": "it broke"}}\n\n')
     result = octavo("complete", "x", "--url", api.url)
-    assert (result.exit_code, "it broke" in result.output) == (1, True)
+    assert (result.exit_code, "error: it broke" in result.output.splitlines()) == (1, True)
 
 
 def test_an_api_that_is_not_there_is_named():
