@@ -197,7 +197,7 @@ __device__ int num_tiles(const Batch &batch, const Work &work, int rows_per_tile
 // Grid: x the tiles of kWarps * 16 rows of all sequences (their number is bounded by most_row_tiles; blocks past the
 // last do nothing), y the KV heads. kWarps * 32 threads.
 template <class T, int kHeadSize, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32) attend_in_one_pass(Batch batch) {
+__global__ void __launch_bounds__(kWarps * 32, 1) attend_in_one_pass(Batch batch) {
     using Shared = Layout<T, kHeadSize, kWarps>;
     OCTAVO_DYNAMIC_SHARED(unsigned char, shared);
     const Work work = find_work(batch, blockIdx.x, Shared::kRows);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_in_one_pass(Batch batch) {
 
 // Grid: as above, and z the partitions of the longest context that a row of block_tables can hold.
 template <class T, int kHeadSize, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32) attend_to_partition(Batch batch, Workspace workspace) {
+__global__ void __launch_bounds__(kWarps * 32, 1) attend_to_partition(Batch batch, Workspace workspace) {
     using Shared = Layout<T, kHeadSize, kWarps>;
     OCTAVO_DYNAMIC_SHARED(unsigned char, shared);
     const Work work = find_work(batch, blockIdx.x, Shared::kRows);
