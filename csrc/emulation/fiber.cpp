@@ -9,9 +9,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 #if !defined(__x86_64__)
 #error "the emulation switches stacks on x86-64 only"
@@ -44,7 +41,7 @@ octavo_switch_stack:
 namespace octavo::emulation {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kStackBytes = 256 << 10;
 #else
 constexpr size_t kStackBytes = 64 << 10;
@@ -61,15 +58,9 @@ Fiber::Fiber() {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     mprotect(memory, kGuardBytes, PROT_NONE);
     stack_ = static_cast<char *>(memory) + kGuardBytes;
-#if defined(__SANITIZE_THREAD__)
-    race_inner_ = __tsan_create_fiber(0);
-#endif
 }
 
 Fiber::~Fiber() {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_destroy_fiber(race_inner_);
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_, kStackBytes);
 #endif
@@ -107,10 +98,6 @@ void Fiber::begin() {
 }
 
 void Fiber::switch_in() {
-#if defined(__SANITIZE_THREAD__)
-    race_outer_ = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(race_inner_, __tsan_switch_to_fiber_no_sync);
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&outer_shadow_, stack_, kStackBytes);
 #endif
@@ -121,9 +108,6 @@ void Fiber::switch_in() {
 }
 
 void Fiber::switch_out([[maybe_unused]] bool for_good) {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(race_outer_, __tsan_switch_to_fiber_no_sync);
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(for_good ? nullptr : &inner_shadow_, outer_bottom_, outer_size_);
 #endif

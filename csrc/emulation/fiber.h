@@ -28,13 +28,11 @@ private:
     void *outer_ = nullptr; // stack pointer of the one who resumed
     void (*entry_)(void *) = nullptr;
     void *argument_ = nullptr;
-    // What the sanitizers want to know of either stack.
+    // What the address sanitizer wants to know of either stack.
     void *inner_shadow_ = nullptr;
     void *outer_shadow_ = nullptr;
     const void *outer_bottom_ = nullptr;
     size_t outer_size_ = 0;
-    void *race_inner_ = nullptr;
-    void *race_outer_ = nullptr;
 };
 
 } // namespace octavo::emulation
