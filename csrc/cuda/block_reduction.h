@@ -24,7 +24,7 @@ template <int kThreads, class T, class Combine> __device__ inline T reduce_block
     static_assert(kThreads % kWarpSize == 0);
     value = reduce_warp(value, combine);
     if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = value;
-    __syncthreads();
+    __syncthreads(); // all warps' results are there
     T result = shared[0];
 #pragma unroll
     for (int warp = 1; warp < kThreads / kWarpSize; ++warp) result = combine(result, shared[warp]);
