@@ -155,6 +155,9 @@ class Generator(Protocol):
         Changes nothing. A call with several prompts is checked whole before any of them is accepted.
         """
 
+    def check_together(self, requests: Sequence[Request]) -> None:
+        """Raises ``RequestRefused`` if the requests of a call can never wait together, ``QueueFull`` if not now."""
+
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """Accepts the request at once and yields what it produces.
 

@@ -3,7 +3,7 @@
 The caller goes with the task that handles a request, so that no route has to hand it on, and none can forget to.
 """
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -60,6 +60,10 @@ class CallerGenerator:
         self._generator.check(_own(request, caller))
         if caller.meter is not None:
             caller.meter.require_tokens(len(request.prompt_token_ids))
+
+    def check_together(self, requests: Sequence[Request]) -> None:
+        """As the engine."""
+        self._generator.check_together(requests)
 
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """As the engine. Until the stream is closed, the request can be ended by its id."""

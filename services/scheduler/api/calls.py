@@ -88,6 +88,7 @@ async def completion_call(
 
 def check_call(call: CompletionCall, generator: Generator) -> None:
     """Raises for the first prompt that is refused, before any of them is accepted."""
+    generator.check_together(call.requests)
     for index, request in enumerate(call.requests):
         try:
             generator.check(request)

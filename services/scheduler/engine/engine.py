@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId
 from scheduler.core.scheduler import Scheduler
@@ -103,10 +103,15 @@ class Engine:
         scheduler.memory.limits.check(request)
         if self._replica.progress.stalled_s(has_work=self._replica.num_open > 0) > self._config.patience_s:
             raise NotReady(self.readiness.reason)
-        if overflow := self._config.queue.overflow(scheduler.waiting, request):
-            raise QueueFull(overflow.message, retry_after_s=self._replica.flow.seconds_for(overflow.num_groups))
+        self._require_room([request])
         if self._outputs.find(request.request_id) is not None:
             raise RequestRefused(f"request id {request.request_id!r} is in use", param="request_id")
+
+    def check_together(self, requests: Sequence[Request]) -> None:
+        """Raises ``RequestRefused`` if the requests of a call can never wait together, ``QueueFull`` if not now."""
+        if excess := self._config.queue.excess(requests):
+            raise RequestRefused(f"prompt: {excess}", param="prompt")
+        self._require_room(requests)
 
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """Accepts the request at once and yields what it produces.
@@ -123,6 +128,11 @@ class Engine:
         if request.stop.max_tokens == 0 and request.num_prompt_logprobs is None:
             return _nothing(request.num_choices)
         return self._replica.submit(request)
+
+    def _require_room(self, requests: Sequence[Request]) -> None:
+        waiting = self._replica.scheduler.waiting if self._replica.scheduler else ()
+        if overflow := self._config.queue.overflow(waiting, requests):
+            raise QueueFull(overflow.message, retry_after_s=self._replica.flow.seconds_for(overflow.num_groups))
 
     def abort(self, request_id: RequestId) -> bool:
         """Ends a request with ``FinishReason.ABORT``; ``False`` if there is none of that id."""

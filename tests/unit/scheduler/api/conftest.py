@@ -15,8 +15,9 @@ from scheduler.api.models import ServedModel
 from scheduler.api.server import StopSignals, listen, serve
 from scheduler.core.chat import PromptPart
 from scheduler.core.limits import Limits
+from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.request import FinishReason, OutputDelta, Request, RequestId, TokenLogprob
-from scheduler.errors import NotReady, SchedulerError
+from scheduler.errors import NotReady, RequestRefused, SchedulerError
 from scheduler.ports import Generator, Readiness, Tokenizer
 
 EOS = 0
@@ -102,6 +103,7 @@ class EchoGenerator:
         self.gate = asyncio.Event()
         self.gate.set()
         self.max_accepted: int | None = None
+        self.queue = QueueLimits()
         self.refusal: SchedulerError | None = None
         self.failure_after: dict[int, SchedulerError] = {}
         self.num_cached_tokens = 0
@@ -119,6 +121,10 @@ class EchoGenerator:
         if not self.readiness.ready:
             raise NotReady(self.readiness.reason)
         self.limits.check(request)
+
+    def check_together(self, requests: Sequence[Request]) -> None:
+        if excess := self.queue.excess(requests):
+            raise RequestRefused(f"prompt: {excess}", param="prompt")
 
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         self.check(request)

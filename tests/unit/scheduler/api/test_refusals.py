@@ -6,6 +6,7 @@ import pytest
 
 from doubles.administrator import AdministratorDouble
 from scheduler.api.app import create_app
+from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.request import FinishReason
 from scheduler.errors import QueueFull, RequestFailed, SchedulerError
 from scheduler.ports import Readiness
@@ -234,6 +235,14 @@ async def test_a_full_queue_says_when_to_come_back(complete, generator, stream):
     assert generator.running == set()
     assert error_of(answer, 429)["code"] == "queue_full"
     assert answer.headers["retry-after"] == "2"
+
+
+async def test_a_call_that_can_never_be_queued_is_not_asked_to_come_back(complete, generator):
+    generator.queue = QueueLimits(max_sequences=6)
+    error = error_of(await complete(prompt=["a"] * 4, n=2), 400)
+    assert error["param"] == "prompt"
+    assert "8 sequences in one call, but at most 6 may wait" in error["message"]
+    assert not generator.accepted
 
 
 @pytest.mark.parametrize("stream", [False, True])

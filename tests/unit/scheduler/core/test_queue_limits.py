@@ -16,11 +16,11 @@ def waiting(*sizes: tuple[int, int]) -> list[SequenceGroup]:
 
 def test_a_request_waits_while_there_is_room():
     limits = QueueLimits(max_sequences=3, max_tokens=20)
-    assert limits.overflow(waiting((10, 1), (5, 1)), make_request(range(5))) is None
+    assert limits.overflow(waiting((10, 1), (5, 1)), [make_request(range(5))]) is None
 
 
 def test_every_choice_counts():
-    overflow = QueueLimits(max_sequences=4).overflow(waiting((1, 1), (1, 2)), make_request(range(2), num_choices=3))
+    overflow = QueueLimits(max_sequences=4).overflow(waiting((1, 1), (1, 2)), [make_request(range(2), num_choices=3)])
     assert overflow is not None
     assert overflow.message == (
         "3 sequences wait already, and with the 3 of this request they would be more than 4, which is the limit"
@@ -29,7 +29,7 @@ def test_every_choice_counts():
 
 
 def test_the_tokens_of_a_prompt_count_once():
-    overflow = QueueLimits(max_tokens=20).overflow(waiting((15, 3), (4, 1)), make_request(range(2)))
+    overflow = QueueLimits(max_tokens=20).overflow(waiting((15, 3), (4, 1)), [make_request(range(2))])
     assert overflow is not None
     assert overflow.message.startswith("prompts with 19 tokens wait already, and with the 2 of this request")
     assert "more than 20" in overflow.message
@@ -38,7 +38,27 @@ def test_the_tokens_of_a_prompt_count_once():
 
 def test_what_is_larger_than_the_limit_may_wait_alone():
     limits = QueueLimits(max_sequences=2, max_tokens=3)
-    assert limits.overflow([], make_request(range(9), num_choices=8)) is None
-    overflow = limits.overflow(waiting((1, 1)), make_request(range(9)))
+    assert limits.overflow([], [make_request(range(9), num_choices=8)]) is None
+    overflow = limits.overflow(waiting((1, 1)), [make_request(range(9))])
     assert overflow is not None
     assert overflow.num_groups == 1
+
+
+def test_the_prompts_of_a_call_wait_together_or_not_at_all():
+    limits = QueueLimits(max_sequences=4, max_tokens=12)
+    call = [make_request(range(2), num_choices=2), make_request(range(3))]
+    assert not limits.excess(call)
+    assert limits.overflow([], call) is None
+    overflow = limits.overflow(waiting((1, 1), (1, 1)), call)
+    assert overflow is not None
+    assert overflow.num_groups == 1
+
+
+def test_a_call_that_can_never_wait_is_told_so():
+    assert QueueLimits(max_sequences=4).excess([make_request(range(2), num_choices=3)] * 2) == (
+        "2 prompts with 6 sequences in one call, but at most 4 may wait"
+    )
+    assert QueueLimits(max_tokens=12).excess([make_request(range(5))] * 3) == (
+        "3 prompts with 15 tokens in one call, but at most 12 may wait"
+    )
+    assert not QueueLimits(max_sequences=4).excess([make_request(range(2), num_choices=9)])  # may wait alone

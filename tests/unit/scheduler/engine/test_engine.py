@@ -116,6 +116,18 @@ class TestRefusals:
             await stream.aclose()
         await cluster.idle()
 
+    async def test_a_call_is_queued_whole_or_not_at_all(self, cluster: Cluster):
+        call = [make_request(range(5), num_choices=3) for _ in range(2)]
+        cluster.engine.check_together(call)
+        with pytest.raises(RequestRefused, match="9 sequences in one call, but at most 8 may wait"):
+            cluster.engine.check_together([*call, call[0]])
+        streams = [cluster.engine.generate(make_request(range(5))) for _ in range(4)]
+        with pytest.raises(QueueFull, match="with the 6 of this request"):
+            cluster.engine.check_together(call)
+        for stream in streams:
+            await stream.aclose()
+        await cluster.idle()
+
     async def test_each_choice_counts_in_the_queue(self, cluster: Cluster):
         streams = [cluster.engine.generate(make_request(range(5), num_choices=4)) for _ in range(2)]
         with pytest.raises(QueueFull, match="8 sequences wait already"):
