@@ -72,8 +72,8 @@ def test_errors_arrive_as_its_own_classes(client, model):
     with pytest.raises(openai.NotFoundError) as missing:
         client.completions.create(model="other", prompt=PROMPT)
     assert missing.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError, match="not supported"):
-        client.completions.create(model=model, prompt=PROMPT, n=2)
+    with pytest.raises(openai.BadRequestError, match="suffix"):
+        client.completions.create(model=model, prompt=PROMPT, suffix="the end")
     with pytest.raises(openai.BadRequestError, match="prompt is empty"):
         client.completions.create(model=model, prompt="", stream=True)
     assert client.models.retrieve(model).id == model
