@@ -202,7 +202,8 @@ class Stream:
     """One ``Arbitrate`` stream; ``step_id`` is the last step."""
 
     def __init__(self, address: str, num_blocks: int) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+        # A pool of connections of its own: the shared one would hand out one to a process that was killed.
+        self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self._opening = pb.OpenPool(pool_id="bench", epoch=1, block_size=BLOCK_SIZE, num_device_blocks=num_blocks)
         self.step_id = 0
 
