@@ -151,7 +151,7 @@ def test_a_pinned_prompt_stays_cached_and_a_reset_forgets_it(small):
         cached = complete(small, prompt)["usage"]["prompt_tokens_details"]["cached_tokens"]
         assert cached >= 16 * (pinned.json()["num_blocks"] - 1) > 0
         assert len(look(small, "blocks", "--state", "pinned")["blocks"]) == pinned.json()["num_blocks"]
-        body = {"prompt": prompt, "max_tokens": 300, "stream": True}
+        body = {"prompt": prompt, "max_tokens": 300, "ignore_eos": True, "stream": True}
         with httpx.stream("POST", f"{small.base_url}/v1/completions", json=body, timeout=60) as answer:
             next(answer.iter_lines())
             busy = client.post("/prefix-cache/reset")
