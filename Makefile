@@ -141,6 +141,7 @@ IMAGE_PYTHON := --only-binary=:all: --python-version 3.11 --implementation cp --
 SERVICES := scheduler kvmanager gpuworker
 # pip asks the host's Python, not the images', whether a conditional dependency applies: redis needs this one before 3.11.3.
 MORE_kvmanager := async-timeout
+MORE_scheduler := async-timeout
 
 wheels: $(SERVICES:%=build/wheels/%.stamp) build/wheels/octavo.stamp ## collect what the container images install
 

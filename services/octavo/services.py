@@ -45,7 +45,7 @@ def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder, ad
         address=f"http://{_url_host(settings.host)}:{settings.port}",
         command=_python("scheduler", {**links, **_scheduler_flags(settings, model)}),
         stop_grace_s=settings.drain_timeout_s + STOP_GRACE_S,
-        environment={"OCTAVO_ADMIN_KEY": admin_key},
+        environment=_secrets(settings, admin_key),
     )
     return redis, kvmanager, gpuworker, scheduler
 
@@ -87,9 +87,14 @@ def _scheduler_flags(settings: ClusterSettings, model: Path) -> dict[str, object
         "max-waiting": settings.max_waiting,
         "max-waiting-tokens": settings.max_waiting_tokens,
         "queue-timeout": settings.queue_timeout_s,
-        "api-keys": settings.api_keys,
         "drain-timeout": settings.drain_timeout_s,
     }
+
+
+def _secrets(settings: ClusterSettings, admin_key: str) -> dict[str, str]:
+    """A URL of Redis may hold a password."""
+    api_keys = {} if settings.api_keys is None else {"OCTAVO_API_KEYS": settings.api_keys}
+    return {"OCTAVO_ADMIN_KEY": admin_key, **api_keys}
 
 
 def _python(module: str, flags: dict[str, object]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class ClusterSettings:
     max_waiting: int | None = None  # sequences
     max_waiting_tokens: int | None = None
     queue_timeout_s: float | None = None
-    api_keys: Path | None = None  # None: inference needs no key
+    api_keys: str | None = None  # file or URL of Redis; None: inference needs no key
     threads: int | None
     dtype: Dtype
     kernels: Kernels

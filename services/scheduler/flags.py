@@ -65,10 +65,10 @@ SchedulingPolicyFlag = Annotated[
     ),
 ]
 ApiKeys = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         envvar="OCTAVO_API_KEYS",
-        help="File of `octavo keys create`. Default: inference needs no key.",
+        help="File or Redis (redis://…) of `octavo keys create`. Default: inference needs no key.",
         show_default=False,
     ),
 ]

@@ -12,7 +12,7 @@ from scheduler.adapters.grammar import load_grammar_compiler
 from scheduler.adapters.grpc_inspector import GrpcPoolInspector, GrpcWorkerInspector
 from scheduler.adapters.grpc_memory import GrpcMemory
 from scheduler.adapters.grpc_worker import GrpcWorker
-from scheduler.adapters.key_file import KeyFile
+from scheduler.adapters.key_source import key_source
 from scheduler.adapters.model_fingerprint import model_fingerprint
 from scheduler.adapters.tokenizer import load_tokenizer
 from scheduler.api.access import Access
@@ -51,7 +51,7 @@ async def serve_until_stopped(settings: Settings) -> None:
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
         template = load_chat_template(settings.model, tokenizer.special_tokens)
         grammars = await asyncio.to_thread(load_grammar_compiler, tokenizer.library_tokenizer, tokenizer.eos_token_ids)
-        keys = None if settings.api_keys is None else KeyFile(settings.api_keys, time.monotonic)
+        keys = None if settings.api_keys is None else key_source(settings.api_keys)
         pools, worker = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
         admin = Administration(engine.replica, pools, worker)
         service = CompletionService(engine, tokenizer, model, settings.max_body_bytes, grammars)
@@ -64,6 +64,8 @@ async def serve_until_stopped(settings: Settings) -> None:
         finally:
             await engine.close()
             await admin.close()
+            if keys is not None:
+                await keys.close()
         logger.info("stopped")
 
 

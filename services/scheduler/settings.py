@@ -52,7 +52,7 @@ class Settings:
     max_waiting: int  # sequences
     max_waiting_tokens: int | None  # None: no limit
     queue_timeout: float  # seconds; 0: none
-    api_keys: Path | None  # None: inference is open
+    api_keys: str | None  # file or URL of Redis; None: inference is open
     max_body_bytes: int
     drain_timeout: float  # seconds
     log_level: LogLevel

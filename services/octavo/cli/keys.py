@@ -8,19 +8,21 @@ from rich.table import Table
 
 from octavo.cli.options import within
 from octavo.cli.terminal import err, errors_shown, out
-from octavo.key_file import KeyClass, KeyFile, KeyWish
+from octavo.key_file import KeyFile
+from octavo.key_store import KeyClass, KeyStore, KeyWish, create_key, is_redis_url
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke the keys of callers.")
 
-File = Annotated[
-    Path, typer.Option("--api-keys", envvar="OCTAVO_API_KEYS", help="File of keys, as given to `octavo up`.")
+Source = Annotated[
+    str,
+    typer.Option("--api-keys", envvar="OCTAVO_API_KEYS", help="File of keys or URL of Redis, as given to `octavo up`."),
 ]
 Limit = Annotated[int | None, typer.Option(callback=within(1), show_default=False, help="Default: no limit.")]
 
 
 @app.command()
 def create(
-    api_keys: File,
+    api_keys: Source,
     tenant: Annotated[
         str, typer.Option(help="Who calls. Keys of one tenant share cached prefixes and may end each other's requests.")
     ],
@@ -38,27 +40,35 @@ def create(
             requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute,
         )
-        stored, key = KeyFile(api_keys).create(wish)
+        stored, key = create_key(_store(api_keys), wish)
     err.print(f"Key {stored.key_id} of the class {stored.key_class.value}. It is not shown again:", soft_wrap=True)
     out.print(key, markup=False, soft_wrap=True)
 
 
 @app.command("list")
-def list_keys(api_keys: File) -> None:
+def list_keys(api_keys: Source) -> None:
     """Show every key by its id."""
     table = Table(box=None, pad_edge=False)
     for column in ("id", "tenant", "class", "requests/min", "tokens/min", "created"):
         table.add_column(column, overflow="fold")
     with errors_shown():
-        for key in KeyFile(api_keys).read():
+        for key in _store(api_keys).read():
             limits = (str(limit or "-") for limit in (key.requests_per_minute, key.tokens_per_minute))
             table.add_row(key.key_id, key.tenant, key.key_class.value, *limits, key.created)
     out.print(table)
 
 
 @app.command()
-def revoke(api_keys: File, key_id: Annotated[str, typer.Argument(help="As `octavo keys list` shows it.")]) -> None:
+def revoke(api_keys: Source, key_id: Annotated[str, typer.Argument(help="As `octavo keys list` shows it.")]) -> None:
     """Take a key away. A running cluster refuses it within a second; requests in progress finish."""
     with errors_shown():
-        revoked = KeyFile(api_keys).revoke(key_id)
+        revoked = _store(api_keys).revoke(key_id)
     out.print(f"Key {revoked.key_id} of {revoked.tenant} is revoked.", markup=False, soft_wrap=True)
+
+
+def _store(source: str) -> KeyStore:
+    if not is_redis_url(source):
+        return KeyFile(Path(source))
+    from octavo.key_redis import KeyRedis  # noqa: PLC0415 - only here is the client needed
+
+    return KeyRedis(source)

@@ -62,9 +62,9 @@ DrainTimeout = Annotated[
     ),
 ]
 ApiKeys = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        help="File of `octavo keys create`. Default: inference needs no key.",
+        help="File or Redis (redis://…) of `octavo keys create`. Default: inference needs no key.",
         envvar="OCTAVO_API_KEYS",
         rich_help_panel=API,
         show_default=False,

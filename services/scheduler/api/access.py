@@ -19,8 +19,8 @@ CLASS_OF_ROUTE = {RouteClass.INFERENCE: KeyClass.INFERENCE, RouteClass.ADMIN: Ke
 class Keys(Protocol):
     """Where keys are kept."""
 
-    def keyring(self) -> Keyring:
-        """All keys at this moment."""
+    def keyring(self) -> Keyring | None:
+        """All keys at this moment; ``None`` while they have not been read yet."""
 
 
 class Access:
@@ -36,6 +36,8 @@ class Access:
         if route is RouteClass.PUBLIC or (route is RouteClass.INFERENCE and self._keys is None):
             return Caller()
         keyring = Keyring() if self._keys is None else self._keys.keyring()
+        if keyring is None:
+            raise _not_read_yet()
         if route is RouteClass.ADMIN and self._admin_digest is None and not keyring.opens_admin:
             raise _switched_off()
         key_class, entry = self._recognize(key, keyring)
@@ -108,6 +110,16 @@ def _with_headers(send: Send, meter: Meter) -> Send:
         await send(message)
 
     return send_with_headers
+
+
+def _not_read_yet() -> ApiError:
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the keys have not been read yet: the scheduler waits for the Redis that holds them",
+        kind="server_error",
+        code="keys_unavailable",
+        headers={"Retry-After": "1"},
+    )
 
 
 def _switched_off() -> ApiError:

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from octavo.errors import KeysUnusable
-from octavo.key_file import KeyClass, KeyFile, KeyWish
+from octavo.key_file import KeyFile
+from octavo.key_store import KeyClass, KeyWish, create_key
 from octavo.main import app
 from scheduler.adapters.key_file import read_keyring
 
@@ -69,5 +70,5 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content):
     path = tmp_path / "keys.json"
     path.write_text(content)
     with pytest.raises(KeysUnusable, match="no file of keys"):
-        KeyFile(path).create(KeyWish(tenant="a", key_class=KeyClass.ADMIN))
+        create_key(KeyFile(path), KeyWish(tenant="a", key_class=KeyClass.ADMIN))
     assert path.read_text() == content

@@ -48,10 +48,13 @@ def flags(service):
 
 
 def test_the_scheduler_is_told_what_may_wait_and_who_may_call(tmp_path):
-    changes = {"max_waiting": 5, "max_waiting_tokens": 600, "queue_timeout_s": 2.5, "api_keys": tmp_path / "keys.json"}
-    told = flags(cluster(tmp_path, scheduling_policy=SchedulingPolicy.PRIORITY, **changes)["scheduler"])
-    names = ("scheduling-policy", "max-waiting", "max-waiting-tokens", "queue-timeout", "api-keys")
-    assert [told[f"--{name}"] for name in names] == ["priority", "5", "600", "2.5", f"{tmp_path}/keys.json"]
+    changes = {"max_waiting": 5, "max_waiting_tokens": 600, "queue_timeout_s": 2.5, "api_keys": "redis://:secret@h/1"}
+    scheduler = cluster(tmp_path, scheduling_policy=SchedulingPolicy.PRIORITY, **changes)["scheduler"]
+    told = flags(scheduler)
+    names = ("scheduling-policy", "max-waiting", "max-waiting-tokens", "queue-timeout")
+    assert [told[f"--{name}"] for name in names] == ["priority", "5", "600", "2.5"]
+    assert scheduler.environment["OCTAVO_API_KEYS"] == "redis://:secret@h/1"
+    assert "secret" not in repr(scheduler)
     assert "--max-waiting" not in flags(cluster(tmp_path)["scheduler"])
 
 
