@@ -93,7 +93,7 @@ def main() -> None:
     """Measures all sizes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--isa", default="auto", help="auto, avx512, avx2 or portable")
+    parser.add_argument("--isa", default="auto", help="auto, amx, avx512_bf16, avx512, avx2 or portable")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()

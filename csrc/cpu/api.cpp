@@ -38,7 +38,7 @@ int32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
 
 const char *octavo_last_error(void) { return last_error.c_str(); }
 
-const char *octavo_cpu_isa(void) { return octavo::kernels().isa; }
+const char *octavo_cpu_isa(void) { return octavo::isa_name(octavo::selected_isa()); }
 
 int32_t octavo_cpu_select_isa(const char *name) {
     return guarded([&] { octavo::select_isa(name); });

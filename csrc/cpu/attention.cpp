@@ -12,7 +12,7 @@
 #include <new>
 #include <vector>
 
-#include "dispatch.h"
+#include "attention_kernel.h"
 #include "layout.h"
 
 namespace octavo {
@@ -52,7 +52,7 @@ Floats allocate_floats(int64_t count) {
 class Attention {
 public:
     explicit Attention(const octavo_paged_attention_params &params)
-        : params_(params), kernels_(kernels()), heads_per_kv_(params.num_heads / params.cache.num_kv_heads),
+        : params_(params), kernels_(attention_kernels()), heads_per_kv_(params.num_heads / params.cache.num_kv_heads),
           tile_tokens_(std::max(1, kQueryRows / heads_per_kv_)), max_rows_(tile_tokens_ * heads_per_kv_),
           row_stride_(padded(params.cache.head_size)) {}
 

@@ -67,10 +67,13 @@ static constexpr int padded(int head_size) { return (head_size + kLanes - 1) / k
 
 static constexpr int64_t scratch_floats(int head_size) { return int64_t{2} * kTile * padded(head_size); }
 
-extern const AttentionKernels kernels_portable;
+extern const AttentionKernels attention_kernels_portable;
 #if defined(__x86_64__)
-extern const AttentionKernels kernels_avx2;
-extern const AttentionKernels kernels_avx512;
+extern const AttentionKernels attention_kernels_avx2;
+extern const AttentionKernels attention_kernels_avx512;
 #endif
+
+// Those of the selected instruction set.
+const AttentionKernels &attention_kernels();
 
 } // namespace octavo

@@ -92,7 +92,7 @@ OCTAVO_API int32_t octavo_abi_version(void);
 // What the last call on this thread that did not return OCTAVO_OK complained about. Valid until the next such call.
 OCTAVO_API const char *octavo_last_error(void);
 
-// Instruction set in use: "avx512", "avx2" or "portable".
+// Instruction set in use: "amx", "avx512_bf16", "avx512", "avx2" or "portable".
 OCTAVO_API const char *octavo_cpu_isa(void);
 
 // Uses another instruction set from the next call on; "auto" is the best that this machine has. For tests.

@@ -8,18 +8,18 @@
 #include <random>
 #include <vector>
 
-#include "dispatch.h"
+#include "attention_kernel.h"
 #include "require.h"
 
 namespace octavo {
 
-extern const AttentionKernels kernels_avx512_emulated;
+extern const AttentionKernels attention_kernels_avx512_emulated;
 
 namespace {
-const AttentionKernels *chosen = &kernels_portable;
+const AttentionKernels *chosen = &attention_kernels_portable;
 }
 
-const AttentionKernels &kernels() { return *chosen; }
+const AttentionKernels &attention_kernels() { return *chosen; }
 
 } // namespace octavo
 
@@ -159,11 +159,11 @@ void attends_like_dense_attention(const AttentionKernels &kernels) {
 } // namespace
 
 int main() {
-    attends_like_dense_attention(octavo::kernels_portable);
+    attends_like_dense_attention(octavo::attention_kernels_portable);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        attends_like_dense_attention(octavo::kernels_avx2);
-        attends_like_dense_attention(octavo::kernels_avx512_emulated);
+        attends_like_dense_attention(octavo::attention_kernels_avx2);
+        attends_like_dense_attention(octavo::attention_kernels_avx512_emulated);
     }
 #endif
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpuworker import library
 from gpuworker.kernels import (
     AttentionBatch,
     KernelError,
@@ -16,12 +17,11 @@ from gpuworker.kernels import (
     KernelsUnavailable,
     KVCache,
     KVCacheShape,
-    library,
     load_ops,
     memory,
 )
 from gpuworker.kernels.cpu import CpuOps
-from gpuworker.kernels.library import KernelLibrary, installed_library
+from gpuworker.library import KernelLibrary, installed_library
 
 HEADER = Path(__file__).parents[3] / "csrc" / "include" / "octavo.h"
 
@@ -71,7 +71,7 @@ def test_an_explicit_path_is_honoured() -> None:
 def test_an_unknown_instruction_set_is_refused_and_the_old_one_kept() -> None:
     ops = CpuOps()
     before = ops.name
-    with pytest.raises(KernelInputError, match='"sse9", must be auto, avx512, avx2 or portable'):
+    with pytest.raises(KernelInputError, match='"sse9", must be auto, amx, avx512_bf16, avx512, avx2 or portable'):
         ops.select_isa("sse9")
     assert ops.name == before
 
