@@ -5,6 +5,10 @@ WorkerError
 ├── ModelUnreadable    a weights file is damaged or not supported    exit status 1
 ├── StepRefused        a step breaks a promise; nothing was changed  answered as StepFailure
 └── LogitsNotFinite    sequences whose next token has no meaning     answered as StepFailure
+
+KernelError
+├── KernelInputError    an argument breaks the contract; nothing was written
+└── KernelsUnavailable  the implementation asked for cannot be loaded
 """
 
 from collections.abc import Sequence
@@ -36,3 +40,15 @@ class LogitsNotFinite(WorkerError):
     def __init__(self, row_indexes: Sequence[int]) -> None:
         super().__init__(f"logits of rows {list(row_indexes)} are not finite")
         self.row_indexes = tuple(row_indexes)
+
+
+class KernelError(Exception):
+    """Root of the kernels' errors."""
+
+
+class KernelInputError(KernelError, ValueError):
+    """Names the argument, its value and the limit."""
+
+
+class KernelsUnavailable(KernelError, RuntimeError):
+    """Says what is missing and how to get it."""

@@ -16,14 +16,14 @@ from gpuworker.kernels.checks import (
     require_in_range,
 )
 from gpuworker.kernels.cpu import DTYPE_CODES
-from gpuworker.kernels.library import (
+from gpuworker.kernels.memory import allocate_pool
+from gpuworker.library import (
     CacheStruct,
     CopyBlocksParams,
     PagedAttentionParams,
     SwapBlocksParams,
     WriteKVParams,
 )
-from gpuworker.kernels.memory import allocate_pool
 
 LIBRARY = Path(__file__).parents[2] / "build" / "emulated" / "tests" / "liboctavo_cuda_emulated.so"  # make emulated
 HEAD_SIZES = (64, 80, 96, 128, 256)

@@ -2,15 +2,8 @@
 
 from typing import Literal
 
-from gpuworker.kernels.ops import (
-    AttentionBatch,
-    KernelError,
-    KernelInputError,
-    KernelOps,
-    KernelsUnavailable,
-    KVCache,
-    KVCacheShape,
-)
+from gpuworker.errors import KernelError, KernelInputError, KernelsUnavailable
+from gpuworker.kernels.ops import AttentionBatch, KernelOps, KVCache, KVCacheShape
 
 __all__ = [
     "AttentionBatch",

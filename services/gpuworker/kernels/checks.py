@@ -2,7 +2,8 @@
 
 import torch
 
-from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape
+from gpuworker.errors import KernelInputError
+from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 
 
 def check_tokens(name: str, tensor: torch.Tensor, cache: KVCache, num_heads: int) -> None:

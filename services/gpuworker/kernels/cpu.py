@@ -5,7 +5,9 @@ from pathlib import Path
 import torch
 
 from gpuworker.kernels.checks import check_pairs, check_pools, check_query, check_write
-from gpuworker.kernels.library import (
+from gpuworker.kernels.memory import allocate_pool
+from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
+from gpuworker.library import (
     CacheStruct,
     CopyBlocksParams,
     KernelLibrary,
@@ -13,8 +15,6 @@ from gpuworker.kernels.library import (
     SwapBlocksParams,
     WriteKVParams,
 )
-from gpuworker.kernels.memory import allocate_pool
-from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}
 

@@ -5,7 +5,8 @@ import mmap
 
 import torch
 
-from gpuworker.kernels.ops import KernelError, KVCache, KVCacheShape, require_supported
+from gpuworker.errors import KernelError
+from gpuworker.kernels.ops import KVCache, KVCacheShape, require_supported
 
 HUGE_PAGE_BYTES = 2 << 20
 

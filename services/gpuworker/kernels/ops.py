@@ -13,24 +13,9 @@ from typing import Protocol
 
 import torch
 
+from gpuworker.errors import KernelInputError
+
 SUPPORTED_DTYPES = (torch.float32, torch.bfloat16)
-
-
-class KernelError(Exception):
-    """Root of the kernels' errors.
-
-    KernelError
-    ├── KernelInputError    an argument breaks the contract; nothing was written
-    └── KernelsUnavailable  the implementation asked for cannot be loaded
-    """
-
-
-class KernelInputError(KernelError, ValueError):
-    """Names the argument, its value and the limit."""
-
-
-class KernelsUnavailable(KernelError, RuntimeError):
-    """Says what is missing and how to get it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import torch
 
+from gpuworker.errors import KernelInputError
 from gpuworker.kernels.checks import (
     check_batch,
     check_pairs,
@@ -11,7 +12,7 @@ from gpuworker.kernels.checks import (
     require_in_range,
 )
 from gpuworker.kernels.memory import allocate_pool
-from gpuworker.kernels.ops import AttentionBatch, KernelInputError, KVCache, KVCacheShape
+from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 
 K, V = 0, 1
 

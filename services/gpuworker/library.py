@@ -2,15 +2,11 @@
 
 import ctypes
 from collections.abc import Callable
-from importlib import resources
+from importlib import resources, util
 from pathlib import Path
 from typing import Any
 
-# torch comes first: it brings its own libgomp, and the dynamic linker then hands the same one to the kernels, so that
-# both share one pool of OpenMP threads and torch.set_num_threads() counts for both.
-import torch  # noqa: F401
-
-from gpuworker.kernels.ops import KernelInputError, KernelsUnavailable
+from gpuworker.errors import KernelInputError, KernelsUnavailable
 
 ABI_VERSION = 1
 LIBRARY_NAME = "liboctavo_cpu.so"
@@ -133,6 +129,7 @@ def _open(path: Path) -> ctypes.CDLL:
     if not path.is_file():
         raise KernelsUnavailable(f"the cpu kernels are not at {path}: {HOW_TO_BUILD}")
     try:
+        _load_openmp_of_torch()
         library = ctypes.CDLL(str(path))
         version = int(library.octavo_abi_version())
     except (OSError, AttributeError) as error:
@@ -142,3 +139,16 @@ def _open(path: Path) -> ctypes.CDLL:
             f"the cpu kernels at {path} have ABI version {version}, this package needs {ABI_VERSION}: {HOW_TO_BUILD}"
         )
     return library
+
+
+def _load_openmp_of_torch() -> None:
+    """Loads the libgomp that torch brings, without torch, which takes seconds.
+
+    The dynamic linker then hands the same one to the kernels and, where it is imported, to torch; so both share one
+    pool of OpenMP threads and ``torch.set_num_threads`` counts for both.
+    """
+    torch = util.find_spec("torch")
+    for folder in (torch.submodule_search_locations or ()) if torch else ():
+        openmp = Path(folder) / "lib" / "libgomp.so.1"
+        if openmp.is_file():
+            ctypes.CDLL(str(openmp))
