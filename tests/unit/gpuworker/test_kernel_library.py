@@ -71,7 +71,7 @@ def test_an_explicit_path_is_honoured() -> None:
 def test_an_unknown_instruction_set_is_refused_and_the_old_one_kept() -> None:
     ops = CpuOps()
     before = ops.name
-    with pytest.raises(KernelInputError, match='"sse9", must be auto, avx512, avx2 or portable'):
+    with pytest.raises(KernelInputError, match='"sse9", must be auto, amx, avx512_bf16, avx512, avx2 or portable'):
         ops.select_isa("sse9")
     assert ops.name == before
 
