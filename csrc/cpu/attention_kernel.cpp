@@ -266,7 +266,24 @@ void attend_elements(const QueryTile &query, const PagedKV &kv, int64_t begin, i
     }
 }
 
+template <class From, class To> void store_rows_in_slot(const void *key, const void *value, const KVSlot &slot) {
+    To *to = static_cast<To *>(slot.keys) + int64_t{slot.offset} * slot.head_size;
+    convert_row(static_cast<const From *>(key), slot.head_size, 1.0f, to);
+    convert_row(static_cast<const From *>(value), slot.head_size, 1.0f, to + slot.values_from);
+}
+
 // ---------------------------------------------------------------- the table
+
+void store_kv(const void *key, const void *value, int dtype, const KVSlot &slot) {
+    if (dtype == OCTAVO_FLOAT32 && slot.dtype == OCTAVO_FLOAT32)
+        store_rows_in_slot<float, float>(key, value, slot);
+    else if (dtype == OCTAVO_FLOAT32)
+        store_rows_in_slot<float, bfloat16>(key, value, slot);
+    else if (slot.dtype == OCTAVO_FLOAT32)
+        store_rows_in_slot<bfloat16, float>(key, value, slot);
+    else
+        store_rows_in_slot<bfloat16, bfloat16>(key, value, slot);
+}
 
 void attend(const QueryTile &query, const PagedKV &kv, int64_t begin, int64_t end, SoftmaxState state, float *scratch) {
     if (kv.dtype == OCTAVO_BFLOAT16) return attend_elements<bfloat16>(query, kv, begin, end, state, scratch);
@@ -318,6 +335,6 @@ void store_output(SoftmaxState state, int num_rows, int head_size, int dtype, vo
 } // namespace
 
 extern const AttentionKernels OCTAVO_KERNELS; // or the constant would be this unit's own
-const AttentionKernels OCTAVO_KERNELS = {OCTAVO_ISA, load_query, attend, merge, store_output};
+const AttentionKernels OCTAVO_KERNELS = {OCTAVO_ISA, store_kv, load_query, attend, merge, store_output};
 
 } // namespace octavo

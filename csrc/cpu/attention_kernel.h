@@ -45,8 +45,21 @@ struct SoftmaxState {
     float *weighted; // [num_rows][row_stride] of exp(score - maximum) * value
 };
 
+// Where one token's K and V of one KV head go.
+struct KVSlot {
+    void *keys;          // of its block: [block_size][head_size]
+    int64_t values_from; // from a key to its value
+    int offset;          // in the block
+    int block_size;
+    int head_size;
+    int dtype; // octavo_dtype
+};
+
 struct AttentionKernels {
     const char *isa;
+
+    // Stores [head_size] of `dtype` each, rounded to the slot's type.
+    void (*store_kv)(const void *key, const void *value, int dtype, const KVSlot &slot);
 
     // Scales and widens [num_rows][head_size] of `dtype` to [num_rows][row_stride].
     void (*load_query)(const void *query, int dtype, int num_rows, int head_size, float scale, float *rows);

@@ -7,7 +7,9 @@
 
 namespace octavo {
 
-inline int64_t element_bytes(const octavo_cache &cache) { return cache.dtype == OCTAVO_FLOAT32 ? 4 : 2; }
+inline int64_t element_bytes(int32_t dtype) { return dtype == OCTAVO_FLOAT32 ? 4 : 2; }
+
+inline int64_t element_bytes(const octavo_cache &cache) { return element_bytes(cache.dtype); }
 
 // From one KV head of a block and layer to the next: [block_size][head_size].
 inline int64_t head_stride(const octavo_cache &cache) { return int64_t{cache.block_size} * cache.head_size; }

@@ -4,28 +4,40 @@
 #include <cstring>
 #include <memory>
 
+#include "attention_kernel.h"
 #include "layout.h"
 #include "transfer_plan.h"
 
 namespace octavo {
 
+namespace {
+
+// `key`, `value`: [num_kv_heads][head_size] of `dtype`.
+void store_token(const octavo_cache &cache, int layer, int64_t slot, const char *key, const char *value,
+                 int32_t dtype) {
+    const int64_t layer_of_block = slot / cache.block_size * block_stride(cache) + layer * layer_stride(cache);
+    const int64_t row_bytes = cache.head_size * element_bytes(dtype);
+    for (int32_t head = 0; head < cache.num_kv_heads; ++head)
+        attention_kernels().store_kv(key + head * row_bytes, value + head * row_bytes, dtype,
+                                     {element(cache.pool, layer_of_block + head * head_stride(cache), cache),
+                                      value_offset(cache), static_cast<int>(slot % cache.block_size), cache.block_size,
+                                      cache.head_size, cache.dtype});
+}
+
+} // namespace
+
+void store_kv(const octavo_cache &cache, int layer, int64_t slot, const float *key, const float *value) {
+    store_token(cache, layer, slot, reinterpret_cast<const char *>(key), reinterpret_cast<const char *>(value),
+                OCTAVO_FLOAT32);
+}
+
 void write_kv(const octavo_write_kv_params &params) {
     const octavo_cache &cache = params.cache;
-    const int64_t row_bytes = cache.head_size * element_bytes(cache);
 #pragma omp parallel for schedule(static) if (params.num_tokens >= 64)
-    for (int64_t token = 0; token < params.num_tokens; ++token) {
-        const int64_t block = params.slot_mapping[token] / cache.block_size;
-        const int64_t offset = params.slot_mapping[token] % cache.block_size;
-        const int64_t place =
-            block * block_stride(cache) + params.layer * layer_stride(cache) + offset * cache.head_size;
-        for (int32_t head = 0; head < cache.num_kv_heads; ++head) {
-            char *to = element(cache.pool, place + head * head_stride(cache), cache);
-            const int64_t from = int64_t{head} * cache.head_size;
-            std::memcpy(to, element(params.key, token * params.key_stride + from, cache), row_bytes);
-            std::memcpy(to + value_offset(cache) * element_bytes(cache),
-                        element(params.value, token * params.value_stride + from, cache), row_bytes);
-        }
-    }
+    for (int64_t token = 0; token < params.num_tokens; ++token)
+        store_token(cache, params.layer, params.slot_mapping[token],
+                    element(params.key, token * params.key_stride, cache),
+                    element(params.value, token * params.value_stride, cache), cache.dtype);
 }
 
 void copy_blocks(const octavo_copy_blocks_params &params) {

@@ -1,0 +1,67 @@
+#include "attention_plan.h"
+
+#include <algorithm>
+
+namespace octavo {
+namespace {
+
+constexpr int32_t kQueryRows = 32; // of a tile: tokens × heads that share a KV head
+
+int64_t cost(const AttentionItem &item) { return (item.end - item.begin) * item.num_tokens; }
+
+} // namespace
+
+AttentionPlan::AttentionPlan(const octavo_paged_attention_params &params, int num_threads)
+    : params_(params), kernels_(attention_kernels()), num_threads_(num_threads),
+      heads_per_kv_(params.num_heads / params.cache.num_kv_heads),
+      tile_tokens_(std::max(1, kQueryRows / heads_per_kv_)), max_rows_(tile_tokens_ * heads_per_kv_),
+      row_stride_(padded(params.cache.head_size)),
+      taken_(std::make_unique<std::atomic<int64_t>[]>(2 * params.cache.num_layers)) {
+    for (int32_t seq = 0; seq < params.num_seqs; ++seq)
+        for (int32_t head = 0; head < params.cache.num_kv_heads; ++head) add_sequence(seq, head);
+    std::stable_sort(items_.begin(), items_.end(),
+                     [](const AttentionItem &a, const AttentionItem &b) { return cost(a) > cost(b); });
+}
+
+int64_t AttentionPlan::scratch_bytes() const {
+    return (num_parts_ * state_floats() + num_threads_ * floats_per_thread()) * static_cast<int64_t>(sizeof(float));
+}
+
+// Query rows, two states and what the kernels want.
+int64_t AttentionPlan::floats_per_thread() const {
+    return int64_t{max_rows_} * row_stride_ + 2 * state_floats() + scratch_floats(params_.cache.head_size);
+}
+
+void AttentionPlan::add_sequence(int32_t seq, int32_t head) {
+    const int32_t first = params_.query_starts[seq], end = params_.query_starts[seq + 1];
+    const int64_t first_position = int64_t{params_.context_lens[seq]} - (end - first);
+    for (int32_t token = first; token < end; token += tile_tokens_) {
+        const int32_t num_tokens = std::min(tile_tokens_, end - token);
+        const int64_t visible = first_position + (token - first) + num_tokens;
+        const AttentionItem item{seq, head, token, num_tokens, 0, visible, -1, 0};
+        if (end - first <= tile_tokens_ && visible > kPartition)
+            add_split(item);
+        else
+            items_.push_back(item);
+    }
+}
+
+void AttentionPlan::add_split(AttentionItem whole) {
+    whole.part = num_parts_;
+    for (int64_t begin = 0; begin < whole.end; begin += kPartition) {
+        AttentionItem item = whole;
+        item.begin = begin;
+        item.end = std::min(begin + kPartition, whole.end);
+        item.part = num_parts_++;
+        items_.push_back(item);
+    }
+    whole.num_parts = num_parts_ - whole.part;
+    merges_.push_back(whole);
+}
+
+const AttentionItem *AttentionPlan::take(const std::vector<AttentionItem> &items, std::atomic<int64_t> &taken) {
+    const int64_t index = taken.fetch_add(1, std::memory_order_relaxed);
+    return index < static_cast<int64_t>(items.size()) ? &items[index] : nullptr;
+}
+
+} // namespace octavo
