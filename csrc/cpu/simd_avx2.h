@@ -53,6 +53,8 @@ inline Floats16 multiply(Floats16 a, Floats16 b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
 
+inline Floats16 divide(Floats16 a, Floats16 b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+
 // a * b + c
 inline Floats16 multiply_add(Floats16 a, Floats16 b, Floats16 c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
@@ -60,6 +62,9 @@ inline Floats16 multiply_add(Floats16 a, Floats16 b, Floats16 c) {
 
 // NaN where b is NaN.
 inline Floats16 maximum(Floats16 a, Floats16 b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+
+// NaN where b is NaN.
+inline Floats16 minimum(Floats16 a, Floats16 b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
 
 // x in the first `count` lanes, `other` in the rest.
 inline Floats16 keep_first(Floats16 x, int count, Floats16 other) {

@@ -48,11 +48,16 @@ inline Floats16 subtract(Floats16 a, Floats16 b) { return {_mm512_sub_ps(a.all, 
 
 inline Floats16 multiply(Floats16 a, Floats16 b) { return {_mm512_mul_ps(a.all, b.all)}; }
 
+inline Floats16 divide(Floats16 a, Floats16 b) { return {_mm512_div_ps(a.all, b.all)}; }
+
 // a * b + c
 inline Floats16 multiply_add(Floats16 a, Floats16 b, Floats16 c) { return {_mm512_fmadd_ps(a.all, b.all, c.all)}; }
 
 // NaN where b is NaN.
 inline Floats16 maximum(Floats16 a, Floats16 b) { return {_mm512_max_ps(a.all, b.all)}; }
+
+// NaN where b is NaN.
+inline Floats16 minimum(Floats16 a, Floats16 b) { return {_mm512_min_ps(a.all, b.all)}; }
 
 // x in the first `count` lanes, `other` in the rest.
 inline Floats16 keep_first(Floats16 x, int count, Floats16 other) {

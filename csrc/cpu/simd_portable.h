@@ -70,6 +70,10 @@ inline Floats16 multiply(Floats16 a, Floats16 b) {
     return for_parts([&](int i) { return a.part[i] * b.part[i]; });
 }
 
+inline Floats16 divide(Floats16 a, Floats16 b) {
+    return for_parts([&](int i) { return a.part[i] / b.part[i]; });
+}
+
 // a * b + c
 inline Floats16 multiply_add(Floats16 a, Floats16 b, Floats16 c) {
     return for_parts([&](int i) { return a.part[i] * b.part[i] + c.part[i]; });
@@ -78,6 +82,11 @@ inline Floats16 multiply_add(Floats16 a, Floats16 b, Floats16 c) {
 // NaN where b is NaN.
 inline Floats16 maximum(Floats16 a, Floats16 b) {
     return for_parts([&](int i) { return select(a.part[i] > b.part[i], a.part[i], b.part[i]); });
+}
+
+// NaN where b is NaN.
+inline Floats16 minimum(Floats16 a, Floats16 b) {
+    return for_parts([&](int i) { return select(a.part[i] < b.part[i], a.part[i], b.part[i]); });
 }
 
 // x in the first `count` lanes, `other` in the rest.

@@ -43,11 +43,17 @@ inline __m512 subtract(__m512 a, __m512 b) {
 inline __m512 multiply(__m512 a, __m512 b) {
     return floats([=](int i) { return a[i] * b[i]; });
 }
+inline __m512 divide(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] / b[i]; });
+}
 inline __m512 fused(__m512 a, __m512 b, __m512 c) {
     return floats([=](int i) { return __builtin_fmaf(a[i], b[i], c[i]); });
 }
 inline __m512 maximum(__m512 a, __m512 b) {
     return floats([=](int i) { return a[i] > b[i] ? a[i] : b[i]; });
+}
+inline __m512 minimum(__m512 a, __m512 b) {
+    return floats([=](int i) { return a[i] < b[i] ? a[i] : b[i]; });
 }
 inline __m512i add_ints(__m512i a, __m512i b) {
     return ints([=](int i) { return ((Words)a)[i] + ((Words)b)[i]; });
@@ -124,8 +130,10 @@ inline float largest(__m512 a) {
 #define _mm512_add_ps emulated::add
 #define _mm512_sub_ps emulated::subtract
 #define _mm512_mul_ps emulated::multiply
+#define _mm512_div_ps emulated::divide
 #define _mm512_fmadd_ps emulated::fused
 #define _mm512_max_ps emulated::maximum
+#define _mm512_min_ps emulated::minimum
 #define _mm512_add_epi32 emulated::add_ints
 #define _mm512_and_si512(a, b) ((a) & (b))
 #define _mm512_slli_epi32 emulated::shift_left
