@@ -15,7 +15,7 @@ from gpuworker.kernels import load_ops
 from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, num_cores
 from gpuworker.model.llama import Llama, cache_shape
 from gpuworker.settings import Dtype, Settings
-from gpuworker.weights.loading import fingerprint, open_weights
+from gpuworker.weights.loading import content_digest, fingerprint, open_weights
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def assemble(settings: Settings) -> Engine:
         source = open_weights(settings.model)
     max_model_len = choose_max_model_len(settings.max_model_len, source.config.max_position)
     with _stage("fingerprint taken"):
-        model_fingerprint = fingerprint(source, dtype)
+        model_fingerprint = fingerprint(source, content_digest(source), str(dtype))
     with _stage("weights loaded"):
         model = Llama(source, dtype, max_model_len)
     block_bytes = cache_shape(source.config, 1, settings.block_size).block_bytes(dtype)

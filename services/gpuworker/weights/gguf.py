@@ -1,16 +1,28 @@
 """Llama models in GGUF files, as ``WeightSource``."""
 
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from gpuworker.errors import ModelUnreadable
 from gpuworker.model.config import ModelConfig
 from gpuworker.weights.gguf_file import GGUFFile
-from gpuworker.weights.source import EMBEDDING, FINAL_NORM, LAYER_TENSORS, LM_HEAD, check_tensors, layer_tensor
+from gpuworker.weights.source import (
+    EMBEDDING,
+    FINAL_NORM,
+    LAYER_TENSORS,
+    LM_HEAD,
+    StoredRows,
+    check_tensors,
+    layer_tensor,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Element = TypeVar("Element", bound=np.generic)
 
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LAYER_NAMES = dict(
@@ -60,20 +72,34 @@ class GGUFSource:
         """The file."""
         return self._file.path
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> "Tensor":
         """See ``WeightSource``. Always float32."""
-        if name not in self._stored_names:
-            raise ModelUnreadable(f"{self.path}: tensor {name} is missing")
-        values = torch.from_numpy(np.require(self._file.dequantize(self._stored_names[name]), requirements="W"))
-        if name.endswith("self_attn.q_proj.weight"):
-            return split_rotary_pairs(values, self._config.num_heads)
-        if name.endswith("self_attn.k_proj.weight"):
-            return split_rotary_pairs(values, self._config.num_kv_heads)
-        return values
+        import torch  # noqa: PLC0415 (see WeightSource)
+
+        values = self._file.dequantize(self._stored_name(name))
+        return torch.from_numpy(np.require(self._in_our_order(name, values), requirements="W"))
+
+    def stored(self, name: str) -> StoredRows:
+        """See ``WeightSource``."""
+        entry = self._file.tensors[self._stored_name(name)]
+        rows = self._in_our_order(name, self._file.rows(self._stored_name(name)))
+        return StoredRows(entry.quantization.name, rows, entry.shape[-1])
 
     def files(self) -> tuple[Path, ...]:
         """See ``WeightSource``."""
         return (self.path,)
+
+    def _stored_name(self, name: str) -> str:
+        if name not in self._stored_names:
+            raise ModelUnreadable(f"{self.path}: tensor {name} is missing")
+        return self._stored_names[name]
+
+    def _in_our_order(self, name: str, rows: npt.NDArray[Element]) -> npt.NDArray[Element]:
+        if name.endswith("self_attn.q_proj.weight"):
+            return split_rotary_pairs(rows, self._config.num_heads)
+        if name.endswith("self_attn.k_proj.weight"):
+            return split_rotary_pairs(rows, self._config.num_kv_heads)
+        return rows
 
     def _refuse_other_kinds(self) -> None:
         fields = self._fields
@@ -152,17 +178,17 @@ class _Fields:
         raise ModelUnreadable(f"{self._file.path}: field {key} {what}; {expectation}")
 
 
-def split_rotary_pairs(weight: Tensor, num_heads: int) -> Tensor:
+def split_rotary_pairs(rows: npt.NDArray[Element], num_heads: int) -> npt.NDArray[Element]:
     """Undoes the order in which converters store the rows of q and k projections.
 
     A rotation turns pairs of channels. GGUF keeps the two of a pair side by side (0, 1), (2, 3), …; Hugging Face
     and this engine keep them half a head apart (0, half), (1, half + 1), …
 
-    ``weight``: [num_heads * head_size, in_features], and so is the result.
+    ``rows``: [num_heads * head_size, anything], and so is the result.
     """
-    out_features, in_features = weight.shape
-    pairs = weight.view(num_heads, out_features // num_heads // 2, 2, in_features)
-    return pairs.transpose(1, 2).reshape(out_features, in_features)
+    num_rows, width = rows.shape
+    pairs = rows.reshape(num_heads, num_rows // num_heads // 2, 2, width)
+    return pairs.swapaxes(1, 2).reshape(num_rows, width)
 
 
 def _model_name(stored_name: str) -> str:

@@ -87,6 +87,12 @@ class GGUFFile:
             ) from error
         return values.reshape(entry.shape)
 
+    def rows(self, name: str) -> npt.NDArray[np.uint8]:
+        """The bytes of the tensor ``name`` as they are in the file, [num_rows, row_bytes]; a vector is one row."""
+        entry = self.tensors[name]
+        raw = np.frombuffer(self._data, np.uint8, entry.num_bytes, entry.offset)
+        return raw.reshape(entry.shape[0] if len(entry.shape) > 1 else 1, -1)
+
     def _read_header(self) -> None:
         magic = self._data[:4]
         if magic != b"GGUF":

@@ -3,8 +3,6 @@
 import hashlib
 from pathlib import Path
 
-import torch
-
 from gpuworker.errors import ModelUnreadable
 from gpuworker.weights.gguf import GGUFSource
 from gpuworker.weights.safetensors import SafetensorsSource
@@ -20,12 +18,18 @@ def open_weights(path: Path) -> WeightSource:
     raise ModelUnreadable(f"{path}: there is no such file or folder; expected a .gguf file or a Hugging Face folder")
 
 
-def fingerprint(source: WeightSource, dtype: torch.dtype) -> bytes:
-    """SHA-256 over what decides the KV content of a token: weights, configuration and type of the arithmetic."""
+def content_digest(source: WeightSource) -> bytes:
+    """SHA-256 over the content of the model's files."""
     digest = hashlib.sha256()
-    for part in (repr(source.config), str(dtype)):
-        digest.update(len(part).to_bytes(8, "little") + part.encode())
     for path in source.files():
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()
+
+
+def fingerprint(source: WeightSource, content: bytes, *arithmetic: str) -> bytes:
+    """SHA-256 over what decides the KV content of a token: weights, configuration and kind of the arithmetic."""
+    digest = hashlib.sha256(content)
+    for part in (repr(source.config), *arithmetic):
+        digest.update(len(part).to_bytes(8, "little") + part.encode())
     return digest.digest()

@@ -4,20 +4,22 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from gpuworker.errors import ModelUnreadable
 from gpuworker.model.config import ModelConfig
-from gpuworker.weights.source import check_tensors
+from gpuworker.weights.source import StoredRows, check_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = ("F32", "F16", "BF16")
 
 
 class SafetensorsSource:
@@ -27,15 +29,15 @@ class SafetensorsSource:
         self._path = path
         self._config = read_config(path / _CONFIG)
         self._files = _weight_files(path)
-        self._homes: dict[str, Any] = {}  # tensor name to the open file that holds it
+        self._homes: dict[str, Path] = {}  # tensor name to the file that holds it
         shapes: dict[str, tuple[int, ...]] = {}
         for file in self._files:
             try:
-                opened: Any = safe_open(file, framework="pt")
+                opened: Any = safe_open(file, framework="numpy")
             except (OSError, SafetensorError) as error:
                 raise ModelUnreadable(f"{file}: cannot be read: {error}") from error
             for name in opened.keys():  # noqa: SIM118 (it is no mapping)
-                self._homes[name] = opened
+                self._homes[name] = file
                 shapes[name] = tuple(opened.get_slice(name).get_shape())
         check_tensors(path, self._config, shapes)
 
@@ -54,18 +56,38 @@ class SafetensorsSource:
         """The folder."""
         return self._path
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> "Tensor":
         """See ``WeightSource``. In the type of the file."""
-        if name not in self._homes:
-            raise ModelUnreadable(f"{self._path}: tensor {name} is missing")
-        values: Tensor = self._homes[name].get_tensor(name)
-        if values.dtype not in _DTYPES:
-            raise ModelUnreadable(f"{self._path}: tensor {name} is {values.dtype}; supported: {_DTYPES}")
+        home = self._home(name)
+        opened: Any = safe_open(home, framework="pt")
+        self._require_float(name, opened.get_slice(name).get_dtype())
+        values: Tensor = opened.get_tensor(name)
         return values
+
+    def stored(self, name: str) -> StoredRows:
+        """See ``WeightSource``."""
+        home = self._home(name)
+        with home.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            entry = json.loads(file.read(header_bytes))[name]
+        self._require_float(name, entry["dtype"])
+        start, end = entry["data_offsets"]
+        shape = entry["shape"]
+        content = np.memmap(home, np.uint8, "r", offset=8 + header_bytes + start, shape=(end - start,))
+        return StoredRows(entry["dtype"], content.reshape(shape[0] if len(shape) > 1 else 1, -1), shape[-1])
 
     def files(self) -> tuple[Path, ...]:
         """See ``WeightSource``."""
         return (self._path / _CONFIG, *self._files)
+
+    def _home(self, name: str) -> Path:
+        if name not in self._homes:
+            raise ModelUnreadable(f"{self._path}: tensor {name} is missing")
+        return self._homes[name]
+
+    def _require_float(self, name: str, kind: str) -> None:
+        if kind not in _DTYPES:
+            raise ModelUnreadable(f"{self._path}: tensor {name} is {kind}; supported: {', '.join(_DTYPES)}")
 
 
 def read_config(path: Path) -> ModelConfig:

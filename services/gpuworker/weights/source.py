@@ -2,13 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from gpuworker.errors import ModelUnreadable
 from gpuworker.model.config import ModelConfig
+
+if TYPE_CHECKING:  # importing torch takes seconds, and not all who read weights need it
+    from torch import Tensor
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
@@ -26,6 +31,18 @@ LAYER_TENSORS = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """A tensor as its file stores it, quantized or not, in the Hugging Face layout.
+
+    ``kind`` is GGML's name of the element or block type, such as F16 or Q4_1; a vector is one row.
+    """
+
+    kind: str
+    rows: npt.NDArray[np.uint8]  # [num_rows, row_bytes]
+    num_inputs: int  # elements of a row
+
+
 class WeightSource(Protocol):
     """A model in a file or folder. Tensors go by their Hugging Face names and in the Hugging Face layout."""
 
@@ -39,11 +56,14 @@ class WeightSource(Protocol):
     @property
     def path(self) -> Path: ...
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> "Tensor":
         """The tensor of that name, in the shape that ``tensor_shapes`` gives; float32, float16 or bfloat16.
 
         Raises ``ModelUnreadable`` where it is missing, damaged or of a type that is not supported.
         """
+
+    def stored(self, name: str) -> StoredRows:
+        """The tensor of that name as it is stored. Raises ``ModelUnreadable`` as ``tensor`` does."""
 
     def files(self) -> tuple[Path, ...]:
         """Every file whose content decides a tensor or the configuration, in a fixed order."""

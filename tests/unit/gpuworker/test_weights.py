@@ -4,6 +4,8 @@ import json
 import struct
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from doubles.tiny_llama import random_llama, write_gguf
 from gpuworker.errors import ModelUnreadable
 from gpuworker.weights.gguf_file import GGUFFile
-from gpuworker.weights.loading import fingerprint, open_weights
+from gpuworker.weights.loading import content_digest, fingerprint, open_weights
+from gpuworker.weights.source import tensor_shapes
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_weights_of_whole_numbers_are_refused_when_they_are_read(folder):
     path = folder / "model.safetensors"
     tensors = load_file(path)
     save_file({**tensors, "model.norm.weight": torch.ones(64, dtype=torch.int32)}, path)
-    with pytest.raises(ModelUnreadable, match=r"tensor model.norm.weight is torch.int32"):
+    with pytest.raises(ModelUnreadable, match=r"tensor model.norm.weight is I32"):
         open_weights(folder).tensor("model.norm.weight")
 
 
@@ -139,8 +142,38 @@ def test_a_fingerprint_names_weights_and_type(tmp_path):
     path = write_gguf(random_llama(), tmp_path / "tiny.gguf")
     same = write_gguf(random_llama(), tmp_path / "same.gguf")
     other = write_gguf(random_llama(initializer_range=0.3), tmp_path / "other.gguf")
-    name = fingerprint(open_weights(path), torch.float32)
+    name = named(path, "float32")
     assert len(name) == 32
-    assert name == fingerprint(open_weights(same), torch.float32)
-    assert name != fingerprint(open_weights(other), torch.float32)
-    assert name != fingerprint(open_weights(path), torch.bfloat16)
+    assert name == named(same, "float32")
+    assert name != named(other, "float32")
+    assert name != named(path, "bfloat16")
+    assert name != named(path, "float32", "packed")
+    assert named(path, "float32", "packed") != named(path, "float32packed")
+
+
+def named(path: Path, *arithmetic: str) -> bytes:
+    source = open_weights(path)
+    return fingerprint(source, content_digest(source), *arithmetic)
+
+
+@pytest.mark.parametrize("quantization", ["F32", "F16", "BF16", "Q4_1", "Q8_0"])
+def test_stored_rows_are_the_file_s_own_in_the_order_of_the_tensor(tmp_path, quantization):
+    source = open_weights(write_gguf(random_llama(), tmp_path / "tiny.gguf", quantization))
+    for name, shape in tensor_shapes(source.config):
+        stored = source.stored(name)
+        expected = quantization if len(shape) == 2 else "F32"
+        assert (stored.kind, stored.num_inputs) == (expected, shape[-1])
+        values = gguf.dequantize(stored.rows, gguf.GGMLQuantizationType[stored.kind])
+        assert np.array_equal(values.reshape(shape), source.tensor(name).numpy()), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_stored_rows_of_a_folder_are_its_tensors(tmp_path, dtype):
+    random_llama().to(dtype).save_pretrained(tmp_path / "folder")
+    source = open_weights(tmp_path / "folder")
+    kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    for name, shape in tensor_shapes(source.config):
+        stored, tensor = source.stored(name), source.tensor(name)
+        assert stored.kind == kinds[dtype]
+        assert stored.num_inputs == shape[-1]
+        assert stored.rows.tobytes() == tensor.contiguous().view(torch.uint8).numpy().tobytes(), name
