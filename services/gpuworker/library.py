@@ -2,17 +2,31 @@
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources, util
 from pathlib import Path
 from typing import Any
 
-from gpuworker.errors import KernelInputError, KernelsUnavailable
+from gpuworker.errors import KernelError, KernelInputError, KernelsUnavailable
 
 ABI_VERSION = 1
-LIBRARY_NAME = "liboctavo_cpu.so"
-HOW_TO_BUILD = "build it with `make kernels`, or install octavo without OCTAVO_NO_KERNELS"
 
 OUT_OF_MEMORY = 2
+DEVICE_ERROR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryKind:
+    """The kernels of one device."""
+
+    device: str
+    file_name: str
+    how_to_build: str
+
+
+CPU = LibraryKind(
+    "cpu", "liboctavo_cpu.so", "build it with `make kernels`, or install octavo without OCTAVO_NO_KERNELS"
+)
 
 
 class CacheStruct(ctypes.Structure):
@@ -81,19 +95,43 @@ class SwapBlocksParams(ctypes.Structure):
     )
 
 
-class KernelLibrary:
-    """The functions of one loaded library; statuses become exceptions."""
+class LoadedLibrary:
+    """One loaded library; statuses become exceptions."""
+
+    def __init__(self, kind: LibraryKind, path: Path | None = None) -> None:
+        """Loads the installed library, or the one at ``path``. Raises ``KernelsUnavailable``."""
+        self._library = _open(kind, path or installed_library(kind))
+        self._last_error = self.declare("octavo_last_error", (), ctypes.c_char_p)
+
+    def check(self, status: int) -> None:
+        """Turns what a kernel returned into an exception, unless it is OK."""
+        if status == 0:
+            return
+        message = bytes(self._last_error()).decode()
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(message)
+        raise KernelError(message) if status == DEVICE_ERROR else KernelInputError(message)
+
+    def declare(self, name: str, argtypes: tuple[type, ...], restype: type = ctypes.c_int32) -> Callable[..., Any]:
+        """The function ``name`` of the library, which takes and returns these types."""
+        function = self._library[name]
+        function.argtypes = argtypes
+        function.restype = restype
+        return function
+
+
+class KernelLibrary(LoadedLibrary):
+    """The kernels for CPUs."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Loads the installed library, or the one at ``path``. Raises ``KernelsUnavailable``."""
-        self._library = _open(path or installed_library())
-        self._isa = self._declare("octavo_cpu_isa", (), ctypes.c_char_p)
-        self._last_error = self._declare("octavo_last_error", (), ctypes.c_char_p)
-        self._select_isa = self._declare("octavo_cpu_select_isa", (ctypes.c_char_p,))
-        self.write_kv = self._declare("octavo_cpu_write_kv", (WriteKVParams,))
-        self.paged_attention = self._declare("octavo_cpu_paged_attention", (PagedAttentionParams,))
-        self.copy_blocks = self._declare("octavo_cpu_copy_blocks", (CopyBlocksParams,))
-        self.swap_blocks = self._declare("octavo_cpu_swap_blocks", (SwapBlocksParams,))
+        super().__init__(CPU, path)
+        self._isa = self.declare("octavo_cpu_isa", (), ctypes.c_char_p)
+        self._select_isa = self.declare("octavo_cpu_select_isa", (ctypes.c_char_p,))
+        self.write_kv = self.declare("octavo_cpu_write_kv", (WriteKVParams,))
+        self.paged_attention = self.declare("octavo_cpu_paged_attention", (PagedAttentionParams,))
+        self.copy_blocks = self.declare("octavo_cpu_copy_blocks", (CopyBlocksParams,))
+        self.swap_blocks = self.declare("octavo_cpu_swap_blocks", (SwapBlocksParams,))
 
     @property
     def isa(self) -> str:
@@ -104,39 +142,25 @@ class KernelLibrary:
         """Uses another instruction set from the next call on, for every user of the library in this process."""
         self.check(self._select_isa(name.encode()))
 
-    def check(self, status: int) -> None:
-        """Turns what a kernel returned into an exception, unless it is OK."""
-        if status == 0:
-            return
-        message = bytes(self._last_error()).decode()
-        if status == OUT_OF_MEMORY:
-            raise MemoryError(message)
-        raise KernelInputError(message)
 
-    def _declare(self, name: str, argtypes: tuple[type, ...], restype: type = ctypes.c_int32) -> Callable[..., Any]:
-        function = self._library[name]
-        function.argtypes = argtypes
-        function.restype = restype
-        return function
-
-
-def installed_library() -> Path:
+def installed_library(kind: LibraryKind = CPU) -> Path:
     """Where the library lies, be octavo installed from a wheel or editable."""
-    return Path(str(resources.files("gpuworker") / "lib" / LIBRARY_NAME))
+    return Path(str(resources.files("gpuworker") / "lib" / kind.file_name))
 
 
-def _open(path: Path) -> ctypes.CDLL:
+def _open(kind: LibraryKind, path: Path) -> ctypes.CDLL:
+    kernels, remedy = f"the {kind.device} kernels", kind.how_to_build
     if not path.is_file():
-        raise KernelsUnavailable(f"the cpu kernels are not at {path}: {HOW_TO_BUILD}")
+        raise KernelsUnavailable(f"{kernels} are not at {path}: {remedy}")
     try:
         _load_openmp_of_torch()
         library = ctypes.CDLL(str(path))
         version = int(library.octavo_abi_version())
     except (OSError, AttributeError) as error:
-        raise KernelsUnavailable(f"the cpu kernels at {path} cannot be loaded ({error}): {HOW_TO_BUILD}") from error
+        raise KernelsUnavailable(f"{kernels} at {path} cannot be loaded ({error}): {remedy}") from error
     if version != ABI_VERSION:
         raise KernelsUnavailable(
-            f"the cpu kernels at {path} have ABI version {version}, this package needs {ABI_VERSION}: {HOW_TO_BUILD}"
+            f"{kernels} at {path} have ABI version {version}, this package needs {ABI_VERSION}: {remedy}"
         )
     return library
 

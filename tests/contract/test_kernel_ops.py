@@ -10,12 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from doubles import emulated_cuda
-from doubles.emulated_cuda import EmulatedCudaOps
 from gpuworker.kernels import AttentionBatch, KernelInputError, KernelOps, KVCache, KVCacheShape, load_ops
+from gpuworker.kernels import cuda as cuda_kernels
 from gpuworker.kernels.cpu import CpuOps
+from gpuworker.kernels.cuda import CudaOps, Splitting
 
-DTYPES = [torch.float32, torch.bfloat16]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 NAN = float("nan")
+TOLERANCES = {torch.float32: (2e-6, 2e-6), torch.bfloat16: (2**-8, 2**-12), torch.float16: (2**-11, 2**-12)}
+CUDA = {"one pass": Splitting.NEVER, "split": Splitting.ALWAYS}
 
 
 def runnable_implementations() -> list[str]:
@@ -26,22 +29,29 @@ def runnable_implementations() -> list[str]:
             names.append(cpu_ops.name)
     cpu_ops.select_isa("auto")
     if emulated_cuda.LIBRARY.is_file():
-        names += ["emulated-cuda[one pass]", "emulated-cuda[split]"]
+        names += [f"emulated-cuda[{splitting}]" for splitting in CUDA]
+    if cuda_kernels.can_be_used():
+        names += [f"cuda[{splitting}]" for splitting in CUDA]
     return names
 
 
 @pytest.fixture(params=runnable_implementations())
 def ops(request: pytest.FixtureRequest) -> Iterator[KernelOps]:
-    if request.param == "reference":
+    """On a real device all tensors of a test lie there."""
+    implementation, _, variant = request.param.removesuffix("]").partition("[")
+    if implementation == "reference":
         yield load_ops("reference")
-        return
-    if request.param.startswith("emulated-cuda"):
-        yield EmulatedCudaOps(split="split" in request.param)
-        return
-    cpu_ops = CpuOps()
-    cpu_ops.select_isa(request.param.removeprefix("cpu[").removesuffix("]"))
-    yield cpu_ops
-    cpu_ops.select_isa("auto")
+    elif implementation == "emulated-cuda":
+        yield emulated_cuda.emulated_ops(CUDA[variant])
+    elif implementation == "cuda":
+        cuda_ops = CudaOps(splitting=CUDA[variant], reads_ids=True)
+        with cuda_ops.device.torch_device:
+            yield cuda_ops
+    else:
+        cpu_ops = CpuOps()
+        cpu_ops.select_isa(variant)
+        yield cpu_ops
+        cpu_ops.select_isa("auto")
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +87,21 @@ def make_shape(num_blocks: int, block_size: int = 16, *, num_kv_heads: int = 2, 
     return KVCacheShape(num_blocks, 2, num_kv_heads, block_size, head_size)
 
 
+def is_cuda(ops: KernelOps) -> bool:
+    return isinstance(ops, CudaOps)
+
+
 def is_emulated(ops: KernelOps) -> bool:
-    return isinstance(ops, EmulatedCudaOps)
+    return isinstance(ops, CudaOps) and ops.device.torch_device.type == "cpu"
+
+
+def skip_what_is_not_offered(ops: KernelOps, shape: KVCacheShape, dtype: torch.dtype, longest: int) -> None:
+    if isinstance(ops, CpuOps) and dtype == torch.float16:
+        pytest.skip("no CPU kernel has this type")
+    if isinstance(ops, CudaOps) and not emulated_cuda.supports(shape):
+        pytest.skip("no CUDA kernel has this shape")
+    if isinstance(ops, CudaOps) and ops.splitting is Splitting.ALWAYS and longest <= 512:
+        pytest.skip("too short to be split, so the same as one pass")
 
 
 def write_contexts(
@@ -88,11 +111,9 @@ def write_contexts(
     torch.manual_seed(seed)
     block_size = shape.get("block_size", 16)
     nums = [-(-length // block_size) for length in lens]
-    cache = ops.allocate(make_shape(sum(nums) + 5, **shape), dtype)
-    if is_emulated(ops) and not EmulatedCudaOps.supports(cache.shape):
-        pytest.skip("no CUDA kernel has this shape")
-    if ops.name == "emulated-cuda[split]" and max(lens) <= 512:
-        pytest.skip("too short to be split, so the same as one pass")
+    pool_shape = make_shape(sum(nums) + 5, **shape)
+    skip_what_is_not_offered(ops, pool_shape, dtype, max(lens))
+    cache = ops.allocate(pool_shape, dtype)
     cache.pool.fill_(NAN)
     ids = iter(torch.randperm(cache.shape.num_blocks).tolist())
     tables = [[next(ids) for _ in range(num)] for num in nums]
@@ -123,9 +144,9 @@ def assert_attends(ops: KernelOps, contexts: Contexts, query_lens: Sequence[int]
     assert output.dtype == dtype
     parts = zip(query.split(list(query_lens)), contexts.keys, contexts.values, strict=True)
     expected = torch.cat([dense_attention(q, k, v, scale) for q, k, v in parts])
-    relative, absolute = (2e-6, 2e-6) if dtype == torch.float32 else (2**-8, 2**-12)
-    if is_emulated(ops) and dtype == torch.bfloat16:
-        absolute = 2**-7  # tensor cores take the weights as bfloat16
+    relative, absolute = TOLERANCES[dtype]
+    if is_cuda(ops) and dtype != torch.float32:
+        absolute = relative * 2  # tensor cores take the weights in 16 bits
     torch.testing.assert_close(output.double(), expected, rtol=relative, atol=absolute)
 
 
@@ -254,7 +275,7 @@ def attend_in_chunks(ops: KernelOps, contexts: Contexts, query: torch.Tensor, ch
 def test_decoding_and_prefilling_in_any_chunks_give_the_same_bits(
     ops: KernelOps, dtype: torch.dtype, group: int
 ) -> None:
-    length, head_size = (72, 80) if is_emulated(ops) else (1100, 72)
+    length, head_size = 72 if is_emulated(ops) else 1100, 80 if is_cuda(ops) else 72
     contexts = write_contexts(ops, [length], dtype=dtype, head_size=head_size)
     query = torch.randn(length, 2 * group, head_size).to(dtype)
     decoded = attend_in_chunks(ops, contexts, query, 1)
@@ -278,7 +299,7 @@ def test_neighbours_and_threads_leave_every_bit_alone(ops: KernelOps, dtype: tor
 def test_the_block_size_leaves_every_bit_alone(ops: KernelOps) -> None:
     query, keys, values = torch.randn(20, 6, 64), torch.randn(700, 2, 64), torch.randn(700, 2, 64)
     outputs = []
-    for block_size in (1, 16, 64 if is_emulated(ops) else 48, 256):
+    for block_size in (1, 16, 64 if is_cuda(ops) else 48, 256):
         contexts = write_contexts(ops, [700], block_size=block_size)
         ops.write_kv(keys, values, contexts.cache, 1, slots(contexts.tables[0], block_size, 700))
         outputs.append(ops.paged_attention(query, contexts.cache, 1, contexts.batch([20]), 0.125))
@@ -290,7 +311,7 @@ def test_the_block_size_leaves_every_bit_alone(ops: KernelOps) -> None:
 
 def numbered_pool(ops: KernelOps, num_blocks: int, first: int = 0) -> KVCache:
     """Every element of block b is first + b."""
-    cache = ops.allocate(KVCacheShape(num_blocks, 2, 1, 4, 8), torch.float32)
+    cache = ops.allocate(KVCacheShape(num_blocks, 2, 1, 4, 64), torch.float32)
     cache.pool.add_(torch.arange(first, first + num_blocks).view(-1, 1, 1, 1, 1, 1))
     return cache
 
@@ -337,6 +358,16 @@ def test_blocks_are_swapped_out_and_in_again(ops: KernelOps) -> None:
     assert block_numbers(device) == list(range(8))
     ops.swap_blocks(host, device, torch.tensor([[3, 7], [0, 0], [1, 1], [2, 6]]))
     assert block_numbers(device) == [5, 6, 2, 3, 4, 5, 102, 2]
+
+
+def test_blocks_go_to_host_memory_and_come_back(ops: KernelOps) -> None:
+    device = numbered_pool(ops, 8)
+    host = ops.allocate_host(replace(device.shape, num_blocks=4), device.dtype)
+    assert host.pool.device.type == "cpu"
+    ops.swap_blocks(device, host, torch.tensor([[5, 0], [6, 1], [2, 3]]))
+    device.pool.fill_(NAN)
+    ops.swap_blocks(host, device, torch.tensor([[0, 7], [1, 0], [3, 1]]))
+    assert device.pool[[7, 0, 1], 0, 0, 0, 0, 0].tolist() == [5, 6, 2]
 
 
 # ---------------------------------------------------------------- refusals

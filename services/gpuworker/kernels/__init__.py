@@ -17,8 +17,8 @@ __all__ = [
 ]
 
 
-def load_ops(name: Literal["auto", "reference", "cpu"]) -> KernelOps:
-    """The implementation called ``name``; "auto" is "cpu".
+def load_ops(name: Literal["auto", "reference", "cpu", "cuda"]) -> KernelOps:
+    """The implementation called ``name``; "auto" is "cuda" where it can be used, else "cpu".
 
     One that is missing is an error (``KernelsUnavailable``), never a fallback to another.
     """
@@ -26,8 +26,10 @@ def load_ops(name: Literal["auto", "reference", "cpu"]) -> KernelOps:
         from gpuworker.kernels.reference import ReferenceOps  # noqa: PLC0415
 
         return ReferenceOps()
-    if name in ("auto", "cpu"):
-        from gpuworker.kernels.cpu import CpuOps  # noqa: PLC0415
+    if name not in ("auto", "cpu", "cuda"):
+        raise KernelsUnavailable(f"kernels is {name!r}, must be auto, reference, cpu or cuda")
+    from gpuworker.kernels import cpu, cuda  # noqa: PLC0415
 
-        return CpuOps()
-    raise KernelsUnavailable(f"kernels is {name!r}, must be auto, reference or cpu")
+    if name == "cuda" or (name == "auto" and cuda.can_be_used()):
+        return cuda.CudaOps()
+    return cpu.CpuOps()

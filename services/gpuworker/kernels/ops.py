@@ -15,7 +15,7 @@ import torch
 
 from gpuworker.errors import KernelInputError
 
-SUPPORTED_DTYPES = (torch.float32, torch.bfloat16)
+SUPPORTED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,13 @@ class KernelOps(Protocol):
         """Which implementation this is, for people."""
 
     def allocate(self, shape: KVCacheShape, dtype: torch.dtype) -> KVCache:
-        """A pool of zeros. Memory is committed when it is first touched."""
+        """A pool of zeros where the kernels work. Host memory is committed when it is first touched.
+
+        Raises ``KernelInputError`` for a shape or type for which there are no kernels.
+        """
+
+    def allocate_host(self, shape: KVCacheShape, dtype: torch.dtype) -> KVCache:
+        """A pool of zeros in host memory, with which ``swap_blocks`` exchanges blocks."""
 
     def write_kv(
         self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layer: int, slot_mapping: torch.Tensor

@@ -29,6 +29,10 @@ class ReferenceOps:
         """See ``KernelOps``."""
         return allocate_pool(shape, dtype)
 
+    def allocate_host(self, shape: KVCacheShape, dtype: torch.dtype) -> KVCache:
+        """See ``KernelOps``."""
+        return allocate_pool(shape, dtype)
+
     def write_kv(
         self, key: torch.Tensor, value: torch.Tensor, cache: KVCache, layer: int, slot_mapping: torch.Tensor
     ) -> None:

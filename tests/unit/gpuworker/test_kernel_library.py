@@ -17,42 +17,102 @@ from gpuworker.kernels import (
     KernelsUnavailable,
     KVCache,
     KVCacheShape,
+    cuda,
+    cuda_library,
     load_ops,
     memory,
 )
 from gpuworker.kernels.cpu import CpuOps
 from gpuworker.library import KernelLibrary, installed_library
 
-HEADER = Path(__file__).parents[3] / "csrc" / "include" / "octavo.h"
+INCLUDES = Path(__file__).parents[3] / "csrc" / "include"
+HEADER = INCLUDES / "octavo.h"
+C_TYPES = {
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "octavo_cache": library.CacheStruct,
+}
 
 
-def test_auto_is_cpu_and_each_name_gives_its_own_implementation() -> None:
+def test_auto_is_cpu_without_a_device_and_each_name_gives_its_own_implementation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda, "what_is_missing", lambda: "a device")
     assert load_ops("reference").name == "reference"
     assert load_ops("cpu").name == load_ops("auto").name
     assert re.fullmatch(r"cpu\[(avx512|avx2|portable)\]", load_ops("auto").name)
 
 
 def test_an_unknown_implementation_is_refused_with_the_choices() -> None:
-    with pytest.raises(KernelsUnavailable, match="'cuda', must be auto, reference or cpu"):
-        load_ops("cuda")  # type: ignore[arg-type]
+    with pytest.raises(KernelsUnavailable, match="'tpu', must be auto, reference, cpu or cuda"):
+        load_ops("tpu")  # type: ignore[arg-type]
+
+
+def test_auto_is_cuda_where_a_device_and_the_library_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda, "what_is_missing", lambda: "")
+    monkeypatch.setattr(cuda, "installed_library", lambda kind: tmp_path / kind.file_name)
+    assert not cuda.can_be_used()
+    (tmp_path / "liboctavo_cuda.so").touch()
+    assert cuda.can_be_used()
+    monkeypatch.setattr(cuda, "CudaOps", lambda: "the cuda kernels")
+    assert load_ops("auto") == "the cuda kernels"
+
+
+def test_cuda_without_a_torch_for_it_is_an_error_that_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(KernelsUnavailable, match=r"need a torch that knows CUDA, this one is .*: install"):
+        load_ops("cuda")
+
+
+def test_cuda_without_a_device_is_an_error_that_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(KernelsUnavailable, match=r"need a CUDA device, but torch finds none: nvidia-smi"):
+        load_ops("cuda")
+
+
+def test_cuda_on_a_device_that_is_too_old_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "T4")
+    with pytest.raises(KernelsUnavailable, match=r"need compute capability 8\.0, T4 has 7\.5"):
+        load_ops("cuda")
+
+
+def test_a_missing_cuda_library_says_how_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(KernelsUnavailable, match=r"the cuda kernels are not at .*make cuda"):
+        cuda_library.CudaLibrary(tmp_path / "liboctavo_cuda.so")
+
+
+def test_float16_is_refused_by_the_cpu_kernels_and_kept_by_the_reference() -> None:
+    shape = KVCacheShape(2, 1, 1, 4, 8)
+    with pytest.raises(KernelInputError, match="float16, but the cpu kernels have"):
+        load_ops("cpu").allocate(shape, torch.float16)
+    assert load_ops("reference").allocate(shape, torch.float16).dtype == torch.float16
 
 
 def test_a_missing_library_says_how_to_build_it(tmp_path: Path) -> None:
     with pytest.raises(KernelsUnavailable, match="make kernels"):
-        CpuOps(tmp_path / library.LIBRARY_NAME)
+        CpuOps(tmp_path / library.CPU.file_name)
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu"])
 def test_missing_kernels_are_an_error_and_never_a_fallback(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cuda, "what_is_missing", lambda: "a device")
     monkeypatch.setattr(library.resources, "files", lambda package: tmp_path)
     with pytest.raises(KernelsUnavailable, match="make kernels"):
         load_ops(name)  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / library.LIBRARY_NAME
+    path = tmp_path / library.CPU.file_name
     path.write_bytes(b"not a library")
     with pytest.raises(KernelsUnavailable, match="cannot be loaded"):
         KernelLibrary(path)
@@ -84,15 +144,21 @@ def test_an_unknown_instruction_set_is_refused_and_the_old_one_kept() -> None:
         (library.PagedAttentionParams, "octavo_paged_attention_params"),
         (library.CopyBlocksParams, "octavo_copy_blocks_params"),
         (library.SwapBlocksParams, "octavo_swap_blocks_params"),
+        (cuda_library.RotaryParams, "octavo_rotary_params"),
+        (cuda_library.NormParams, "octavo_norm_params"),
+        (cuda_library.ActivationParams, "octavo_activation_params"),
+        (cuda_library.SamplingRow, "octavo_sampling_row"),
+        (cuda_library.SampleParams, "octavo_sample_params"),
     ],
 )
 def test_structs_have_the_fields_of_the_header_in_its_order(struct: type[ctypes.Structure], name: str) -> None:
-    declared = re.search(rf"typedef struct {name} {{(.*?)}} {name};", HEADER.read_text(), re.DOTALL)
+    headers = HEADER.read_text() + (INCLUDES / "octavo_cuda.h").read_text()
+    declared = re.search(rf"typedef struct {name} {{(.*?)}} {name};", headers, re.DOTALL)
     assert declared is not None
-    kinds = {"int64_t": ctypes.c_int64, "int32_t": ctypes.c_int32, "float": ctypes.c_float}
-    kinds["octavo_cache"] = library.CacheStruct
     fields = re.findall(r"^\s+(?:const )?(\w+) (\*?)(\w+);", declared.group(1), re.MULTILINE)
-    assert [(field, ctypes.c_void_p if star else kinds[kind]) for kind, star, field in fields] == list(struct._fields_)
+    assert [(field, ctypes.c_void_p if star else C_TYPES[kind]) for kind, star, field in fields] == list(
+        struct._fields_
+    )
 
 
 def test_the_header_has_the_abi_version_of_the_package() -> None:
@@ -143,8 +209,8 @@ def test_a_cache_must_fit_its_shape_and_hold_a_supported_type() -> None:
     shape = KVCacheShape(2, 1, 1, 4, 8)
     with pytest.raises(KernelInputError, match=r"must be \(2, 1, 2, 1, 4, 8\)"):
         KVCache(shape, torch.zeros(3, 1, 2, 1, 4, 8))
-    with pytest.raises(KernelInputError, match="float16"):
-        KVCache(shape, torch.zeros(shape.dimensions, dtype=torch.float16))
+    with pytest.raises(KernelInputError, match="float64"):
+        KVCache(shape, torch.zeros(shape.dimensions, dtype=torch.float64))
     with pytest.raises(KernelInputError, match="contiguous"):
         KVCache(shape, torch.zeros(2, 1, 2, 1, 8, 4).transpose(-1, -2))
 
