@@ -1,10 +1,10 @@
 // The C entry points: check, carry out, turn exceptions into statuses.
-#include <new>
 #include <string>
 
 #include "arguments.h"
 #include "attention.h"
 #include "dispatch.h"
+#include "guarded.h"
 #include "octavo.h"
 #include "transfers.h"
 
@@ -12,27 +12,16 @@ namespace {
 
 thread_local std::string last_error;
 
-template <class Function> int32_t guarded(Function function) {
-    try {
-        function();
-        return OCTAVO_OK;
-    } catch (const octavo::ArgumentError &error) {
-        last_error = error.what();
-        return OCTAVO_INVALID_ARGUMENT;
-    } catch (const std::bad_alloc &) {
-        last_error = "out of memory";
-        return OCTAVO_OUT_OF_MEMORY;
-    }
-}
-
 template <class Params> int32_t checked(const Params &params, void (*carry_out)(const Params &)) {
-    return guarded([&] {
+    return octavo::guarded([&] {
         octavo::check(params);
         carry_out(params);
     });
 }
 
 } // namespace
+
+void octavo::set_last_error(const std::string &message) { last_error = message; }
 
 int32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
 
@@ -41,7 +30,7 @@ const char *octavo_last_error(void) { return last_error.c_str(); }
 const char *octavo_cpu_isa(void) { return octavo::isa_name(octavo::selected_isa()); }
 
 int32_t octavo_cpu_select_isa(const char *name) {
-    return guarded([&] { octavo::select_isa(name); });
+    return octavo::guarded([&] { octavo::select_isa(name); });
 }
 
 int32_t octavo_cpu_write_kv(octavo_write_kv_params params) { return checked(params, octavo::write_kv); }
