@@ -23,7 +23,7 @@ def scores(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     for start in range(0, len(token_ids), _MAX_ROWS):
         part = slice(start, start + _MAX_ROWS)
         rows = logits[part].float()
-        normalizers = _normalizers(rows)
+        normalizers = normalizers_of(rows)
         logprobs += _chosen(rows, normalizers, token_ids[part])
         if any(num_top[part]):
             ids, values = _top(rows, normalizers, num_top[part])
@@ -32,7 +32,7 @@ def scores(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     return Scores(logprobs, num_top if top_token_ids else (), top_token_ids, top_logprobs)
 
 
-def _normalizers(logits: Tensor) -> Tensor:
+def normalizers_of(logits: Tensor) -> Tensor:
     """Log of the sum of exponentials per row, [num_rows] float64.
 
     Sums of short pieces, then of these: torch splits one long sum among threads in ways that depend on the batch.
@@ -45,15 +45,16 @@ def _normalizers(logits: Tensor) -> Tensor:
 
 def _chosen(logits: Tensor, normalizers: Tensor, token_ids: Sequence[int]) -> list[float]:
     known = [0 if token_id == NO_TOKEN else token_id for token_id in token_ids]
-    logprobs: list[float] = (logits.gather(1, torch.tensor(known).unsqueeze(1)).squeeze(1) - normalizers).tolist()
+    chosen = torch.tensor(known, device=logits.device).unsqueeze(1)
+    logprobs: list[float] = (logits.gather(1, chosen).squeeze(1) - normalizers).tolist()
     return [0.0 if i == NO_TOKEN else logprob for i, logprob in zip(token_ids, logprobs, strict=True)]
 
 
 def _top(logits: Tensor, normalizers: Tensor, num_top: Sequence[int]) -> tuple[list[int], list[float]]:
     """Ids and log-probabilities of each row's most probable tokens, row after row."""
-    counts = torch.tensor(num_top)
+    counts = torch.tensor(num_top, device=logits.device)
     asking = counts.nonzero().flatten()
-    values, ids = logits[asking].topk(int(counts.max()), dim=-1)
-    kept = torch.arange(values.shape[1]) < counts[asking].unsqueeze(1)
+    values, ids = logits[asking].topk(max(num_top), dim=-1)
+    kept = torch.arange(values.shape[1], device=logits.device) < counts[asking].unsqueeze(1)
     logprobs = values - normalizers[asking].unsqueeze(1)
     return ids[kept].tolist(), logprobs[kept].tolist()

@@ -28,6 +28,8 @@ _MIN_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one would be 0 w
 def sample(logits: Tensor, samples: Sequence[Sample]) -> list[int]:
     """One token id per row of ``logits`` [num_samples, vocab], which stay as they are, each by its own parameters.
 
+    The logits may lie on any device; all of the work is done there.
+
     ``NO_TOKEN`` where the rules forbid every token. Raises ``LogitsNotFinite`` with the rows for which no token can
     be named.
     """
@@ -62,7 +64,7 @@ def _ruled(logits: Tensor, samples: Sequence[Sample], rows: Sequence[int]) -> Te
     apply_rules(changed, [samples[row] for row in rows])
     if len(rows) == len(logits):
         return changed
-    return logits.index_put((torch.tensor(rows),), changed)
+    return logits.index_put((torch.tensor(rows, device=logits.device),), changed)
 
 
 def _largest(logits: Tensor) -> Tensor:
@@ -74,7 +76,8 @@ def _largest(logits: Tensor) -> Tensor:
 def _draw(logits: Tensor, samples: Sequence[Sample]) -> Tensor:
     """Tokens [num_samples] by their probabilities. Every row has a finite logit."""
     params = [entry.params for entry in samples]
-    temperature = torch.tensor([entry.temperature for entry in params], dtype=torch.float32)
+    device = logits.device
+    temperature = torch.tensor([entry.temperature for entry in params], dtype=torch.float32, device=device)
     # The largest becomes 0, so that exp neither overflows nor is all 0, and no temperature makes a NaN.
     scaled = logits - logits.amax(dim=-1, keepdim=True)
     scaled /= temperature.clamp_(min=_MIN_TEMPERATURE).unsqueeze(1)
@@ -88,7 +91,7 @@ def _draw(logits: Tensor, samples: Sequence[Sample]) -> Tensor:
         np.array([entry.choice_index for entry in params], dtype=np.uint64),
         np.array([entry.position for entry in samples], dtype=np.uint64),
     )
-    targets = cumulative[:, -1:] * torch.from_numpy(numbers).unsqueeze(1)
+    targets = cumulative[:, -1:] * torch.from_numpy(numbers).to(device).unsqueeze(1)
     return torch.searchsorted(cumulative, targets, right=True).squeeze(1)
 
 
@@ -99,7 +102,8 @@ def _keep_min_p(scaled: Tensor, min_ps: Sequence[float]) -> None:
     """
     rows = [row for row, min_p in enumerate(min_ps) if min_p > 0]
     if rows:
-        thresholds = torch.tensor([min_ps[row] for row in rows], dtype=torch.float64).log().float()
+        shares = torch.tensor([min_ps[row] for row in rows], dtype=torch.float64, device=scaled.device)
+        thresholds = shares.log().float()
         _fill_below(scaled, rows, thresholds, -torch.inf)
 
 
@@ -107,8 +111,8 @@ def _keep_top_k(scaled: Tensor, top_ks: Sequence[int]) -> None:
     """Sets all but the ``top_k`` largest of each row to -inf, in place; 0 keeps all."""
     rows = [row for row, top_k in enumerate(top_ks) if 0 < top_k < scaled.shape[1]]
     if rows:
-        counts = torch.tensor([top_ks[row] for row in rows])
-        largest = scaled[rows].topk(int(counts.max()), dim=-1).values
+        counts = torch.tensor([top_ks[row] for row in rows], device=scaled.device)
+        largest = scaled[rows].topk(max(top_ks[row] for row in rows), dim=-1).values
         _fill_below(scaled, rows, largest.gather(1, (counts - 1).unsqueeze(1)).squeeze(1), -torch.inf)
 
 
@@ -116,7 +120,7 @@ def _keep_top_p(weights: Tensor, top_ps: Sequence[float]) -> None:
     """Sets the weights outside the nucleus of each row to 0, in place; 1 keeps all."""
     rows = [row for row, top_p in enumerate(top_ps) if top_p < 1.0]
     if rows:
-        shares = torch.tensor([top_ps[row] for row in rows], dtype=torch.float64)
+        shares = torch.tensor([top_ps[row] for row in rows], dtype=torch.float64, device=weights.device)
         _fill_below(weights, rows, _last_of_nucleus(weights[rows], shares), 0.0)
 
 

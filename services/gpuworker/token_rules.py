@@ -50,7 +50,7 @@ def _exclude_all_but(logits: Tensor, rows: Iterable[Row]) -> None:
         masked.append(row)
         flags.append(_flags(sample.mask, allowed, vocab_size))
     if masked:
-        excluded = ~torch.from_numpy(np.stack(flags))
+        excluded = ~torch.from_numpy(np.stack(flags)).to(logits.device)
         logits[masked] = logits[masked].masked_fill_(excluded, -torch.inf)
 
 
@@ -84,15 +84,17 @@ def _put(logits: Tensor, entries: Iterable[tuple[int, Sequence[int]]], value: fl
         rows += [row] * len(ids)
         token_ids += ids
     if rows:
-        logits[torch.tensor(rows), torch.tensor(token_ids)] = value
+        device = logits.device
+        logits[torch.tensor(rows, device=device), torch.tensor(token_ids, device=device)] = value
 
 
 def _add_biases(logits: Tensor, rows: Sequence[tuple[int, TokenRules]]) -> None:
     if not rows:
         return
-    row_ids = torch.tensor([row for row, rules in rows for _ in rules.biases])
-    token_ids = torch.tensor([token_id for _, rules in rows for token_id in rules.biased_token_ids])
-    biases = torch.tensor([bias for _, rules in rows for bias in rules.biases], dtype=torch.float32)
+    device = logits.device
+    row_ids = torch.tensor([row for row, rules in rows for _ in rules.biases], device=device)
+    token_ids = torch.tensor([token_id for _, rules in rows for token_id in rules.biased_token_ids], device=device)
+    biases = torch.tensor([bias for _, rules in rows for bias in rules.biases], dtype=torch.float32, device=device)
     logits[row_ids, token_ids] += biases  # no entry stands twice
 
 
@@ -102,16 +104,16 @@ def _penalize(logits: Tensor, rows: Sequence[Row]) -> None:
     columns = [(row, rules, history) for row, rules, history in histories if rules is not None and history is not None]
     if not columns:
         return
+    device = logits.device
     seen = [len(history.distinct_token_ids) for _, _, history in columns]
 
     def spread(value_of: Callable[[TokenRules], float]) -> Tensor:
-        return torch.tensor([value_of(rules) for _, rules, _ in columns], dtype=torch.float32).repeat_interleave(
-            torch.tensor(seen)
-        )
+        values = np.array([value_of(rules) for _, rules, _ in columns], dtype=np.float32)
+        return torch.from_numpy(np.repeat(values, seen)).to(device)
 
-    row_ids = torch.tensor([row for row, _, _ in columns]).repeat_interleave(torch.tensor(seen))
-    token_ids = _joined(history.distinct_token_ids for _, _, history in columns)
-    counts = _joined(history.output_counts for _, _, history in columns).float()
+    row_ids = torch.from_numpy(np.repeat([row for row, _, _ in columns], seen)).to(device)
+    token_ids = _joined(history.distinct_token_ids for _, _, history in columns).to(device)
+    counts = _joined(history.output_counts for _, _, history in columns).float().to(device)
     values = logits[row_ids, token_ids]
     repetition = spread(lambda rules: rules.repetition_penalty)
     values = torch.where(values > 0, values / repetition, values * repetition)

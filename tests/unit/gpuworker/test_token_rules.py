@@ -1,6 +1,7 @@
 """Token rules, all rows at once, against a naive model that takes one row and one rule at a time."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from gpuworker.core.history import TokenHistory
 from gpuworker.core.steps import NO_TOKEN, Sample, SamplingParams, TokenRules
+from gpuworker.logprobs import scores
 from gpuworker.sampling import sample
 from gpuworker.token_rules import apply_rules
 
@@ -156,3 +158,26 @@ def test_raw_logits_stay_as_they_are():
     rules = TokenRules(biased_token_ids=(1,), biases=(5.0,))
     sample(logits, [Sample(row, 1, SamplingParams(temperature=1.0, min_p=0.2, rules=rules)) for row in range(4)])
     assert torch.equal(logits, before)
+
+
+def test_every_tensor_of_a_draw_lies_where_the_logits_do():
+    """A tensor made elsewhere would lie on "meta", which nothing can be computed with."""
+    rules = TokenRules(
+        biased_token_ids=(1,),
+        biases=(2.0,),
+        bad_words=((3,), (4, 5)),
+        min_tokens=9,
+        late_token_ids=(6,),
+        repetition_penalty=1.2,
+        presence_penalty=0.1,
+    )
+    params = SamplingParams(temperature=1.0, top_p=0.9, top_k=20, min_p=0.01, seed=4, rules=rules)
+    history = TokenHistory([1, 2, 3, 4], 2)
+    samples = [Sample(1, 4, params, 2, history, mask_of(list(range(30)))), Sample(2, 4, replace(params, rules=None))]
+    logits = torch.randn(2, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
+    expected = sample(logits, samples)
+    with torch.device("meta"):
+        token_ids = sample(logits, samples)
+        told = scores(logits, token_ids, [0, 3])
+    assert token_ids == expected
+    assert told == scores(logits, token_ids, [0, 3])
