@@ -9,7 +9,8 @@ OctavoError
 ├── ServiceFailed      a service ended, or did not become ready
 ├── CompletionFailed   the API answered a completion with an error
 ├── AdminRefused       the admin API answered with an error, or not at all
-└── KeysUnusable       the file of keys cannot be read or changed as asked
+├── KeysUnusable       the file of keys cannot be read or changed as asked
+└── BenchFailed        a server could not be measured as asked
 """
 
 
@@ -51,3 +52,7 @@ class AdminRefused(OctavoError):
 
 class KeysUnusable(OctavoError):
     """Names the file and what is wrong with it; never a key."""
+
+
+class BenchFailed(OctavoError):
+    """Names the option or the server, and what is wrong."""

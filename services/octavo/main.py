@@ -2,7 +2,7 @@
 
 import typer
 
-from octavo.cli import audit, blocks, complete, down, keys, model, pools, probe, replay, status, steps, up
+from octavo.cli import audit, bench, blocks, complete, down, keys, model, pools, probe, replay, status, steps, up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -15,3 +15,4 @@ for question in (pools.pools, blocks.blocks, steps.steps, replay.replay, audit.a
     app.command(rich_help_panel="Look into KV memory")(question)
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")
+app.add_typer(bench.app, name="bench")
