@@ -93,6 +93,7 @@ def _result_to_wire(result: StepResult) -> pb.StepResult:
         token_ids=result.token_ids,
         logprobs=result.logprobs,
         compute_seconds=result.compute_s,
+        idle_seconds=result.idle_s,
         num_top=result.num_top,
         top_token_ids=result.top_token_ids,
         top_logprobs=result.top_logprobs,

@@ -72,7 +72,8 @@ class Worker(Protocol):
 
     async def attach(self, *, forget_sequences: bool) -> WorkerDescription: ...
 
-    async def execute(self, step: Step) -> StepResult: ...
+    async def execute(self, step: Step) -> StepResult:
+        """What the step gave. A step may be asked for while the one before computes: answers come in order."""
 
     async def close(self) -> None: ...
 

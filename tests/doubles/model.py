@@ -8,7 +8,7 @@ from random import Random
 from zlib import crc32
 
 from kvmanager.core.plan import BlockChanges
-from scheduler.core.steps import Step, StepResult
+from scheduler.core.steps import SAMPLED_TOKEN, Step, StepResult
 
 VOCAB_SIZE = 97
 
@@ -50,7 +50,8 @@ class ModelDouble:
     def __init__(self, block_size: int, last_step_id: int = 0) -> None:
         self.block_size = block_size
         self.last_step_id = last_step_id
-        self.last_result: StepResult | None = None
+        self.results: dict[int, StepResult] = {}  # of the last two steps
+        self.sampled: dict[int, tuple[int, int]] = {}  # sequence → position and token of its last sample
         self.tables: dict[int, list[int]] = {}
         self.choices: dict[int, int] = {}  # of the sequences that the worker was told about
         self.num_tops: dict[int, int] = {}  # likewise
@@ -61,11 +62,12 @@ class ModelDouble:
     def forget_sequences(self) -> None:
         self.tables.clear()
         self.choices.clear()
-        self.last_result = None
+        self.sampled.clear()
+        self.results.clear()
 
     def execute(self, step: Step) -> StepResult:
-        if self.last_result is not None and step.step_id == self.last_step_id:
-            return self.last_result
+        if step.step_id in self.results:
+            return self.results[step.step_id]
         assert step.step_id > self.last_step_id, "step ids rise"
         assert isinstance(step.changes, BlockChanges)
         self._change_tables(step.changes)
@@ -78,7 +80,8 @@ class ModelDouble:
         self.last_step_id = step.step_id
         token_ids = [token_id for _, token_id, _ in sampled]
         tops = [*chain.from_iterable(top for _, _, top in sampled)]
-        self.last_result = StepResult(
+        self.results.pop(step.step_id - 2, None)
+        self.results[step.step_id] = StepResult(
             step.step_id,
             [sequence_id for sequence_id, _, _ in sampled],
             token_ids,
@@ -87,7 +90,7 @@ class ModelDouble:
             top_token_ids=[token_id for token_id, _ in tops],
             top_logprobs=[logprob for _, logprob in tops],
         )
-        return self.last_result
+        return self.results[step.step_id]
 
     def _change_tables(self, changes: BlockChanges) -> None:
         for fork in changes.forks:
@@ -96,6 +99,7 @@ class ModelDouble:
         for sequence_id in changes.dropped:
             del self.tables[sequence_id]
             self.choices.pop(sequence_id, None)
+            self.sampled.pop(sequence_id, None)
         for sequence_id, index, block in zip(
             changes.replaced_sequence_ids, changes.replaced_indexes, changes.replaced_block_ids, strict=True
         ):
@@ -122,7 +126,11 @@ class ModelDouble:
                 block, slot = self._slot(sequence_id, position)
                 assert (block, slot) not in written, "two sequences write one slot"
                 written.add((block, slot))
-                self.device.setdefault(block, [None] * self.block_size)[slot] = next(token_ids)
+                token_id = next(token_ids)
+                if token_id == SAMPLED_TOKEN:
+                    sampled_at, token_id = self.sampled[sequence_id]
+                    assert sampled_at == position, "the token that stands here was sampled in the step before"
+                self.device.setdefault(block, [None] * self.block_size)[slot] = token_id
 
     def _sample(self, step: Step) -> list[tuple[int, int, tuple[tuple[int, float], ...]]]:
         sampled = []
@@ -136,6 +144,7 @@ class ModelDouble:
                 num_top = self.num_tops[sequence_id]
                 top = distribution(tuple(context))[:num_top] if num_top else ()
                 sampled += [(sequence_id, next_token(context, choice), top) for choice in choices]
+                self.sampled[sequence_id] = (position + num, sampled[-1][1])
         return sampled
 
     def _slot(self, sequence_id: int, position: int) -> tuple[int, int]:

@@ -12,7 +12,10 @@ from scheduler.ports import PoolOpened, WorkerDescription
 
 
 class WorkerPeer:
-    """A worker that can be killed, restarted, frozen, or made to lose its answers."""
+    """A worker that can be killed, restarted, frozen, or made to lose its answers.
+
+    It computes one step after the other. What follows a refused step is refused too.
+    """
 
     def __init__(self, num_blocks: int = 32, block_size: int = 4, num_host_blocks: int = 16) -> None:
         self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
@@ -22,6 +25,8 @@ class WorkerPeer:
         self.is_open = False
         self.lose_answers = 0
         self.refuse_steps = 0
+        self.refuses_until_attached = False
+        self.turn = asyncio.Lock()
         self.cannot_compute: tuple[int, ...] = ()
         self.steps: list[int] = []
         self.thaw = asyncio.Event()
@@ -42,6 +47,7 @@ class WorkerPeer:
         if forget_sequences:
             self.model.forget_sequences()
         self.is_open = True
+        self.refuses_until_attached = False
         return WorkerDescription(
             worker_id="w0",
             epoch=self.epoch,
@@ -59,14 +65,22 @@ class WorkerPeer:
         )
 
     async def execute(self, step: Step) -> StepResult:
+        async with self.turn:
+            return await self._execute(step)
+
+    async def _execute(self, step: Step) -> StepResult:
         await self.thaw.wait()
         if not self.is_open:
             raise WorkerUnavailable("the worker is dead")
+        if self.refuses_until_attached:
+            raise StepRefused("the step before was refused")
         if self.refuse_steps:
             self.refuse_steps -= 1
+            self.refuses_until_attached = True
             raise StepRefused("step refused")
         if self.cannot_compute:
             sequence_ids, self.cannot_compute = self.cannot_compute, ()
+            self.refuses_until_attached = True
             raise StepRefused("not finite", sequence_ids)
         assert step.epoch == self.epoch
         self.steps.append(step.step_id)

@@ -11,7 +11,7 @@ from scheduler.core.order import SchedulingPolicy
 from scheduler.core.preemption import PreemptionMode
 from scheduler.core.prefix_hash import PrefixDomain
 from scheduler.core.request import BeamParams, FinishReason, Request, RequestId, StopConditions
-from scheduler.core.scheduler import Scheduler
+from scheduler.core.scheduler import MAX_STEPS_IN_HAND, Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape, SchedulerConfig
 from scheduler.core.steps import Grant, Plan, Step
@@ -75,7 +75,9 @@ class Rig:
         num_host_blocks: int = 0,
         mode: PreemptionMode = PreemptionMode.AUTO,
         policy: SchedulingPolicy = SchedulingPolicy.FCFS,
+        overlaps: bool = False,
     ) -> None:
+        self.max_in_hand = MAX_STEPS_IN_HAND if overlaps else 1
         self.pool = Pool(num_blocks, block_size, watermark, num_host_blocks)
         self.model = ModelDouble(block_size)
         shape = make_shape(num_blocks, block_size, max_num_seqs=max_seqs, policy=policy)
@@ -98,19 +100,28 @@ class Rig:
         return self.scheduler.add(make_request(prompt, max_tokens, num_choices, cache_salt, **more))
 
     def step(self) -> bool:
-        """One whole step; ``False`` if there was nothing to do."""
-        plan = self.scheduler.plan()
-        if plan is None:
+        """Hands steps out, then computes the oldest; ``False`` if there was nothing to do."""
+        while len(self.scheduler.unanswered_steps) < self.max_in_hand and (plan := self.scheduler.plan()) is not None:
+            self.hand_out(plan)
+        if not self.scheduler.unanswered_steps:
             return False
-        self.plan = plan
-        self.grant = self.pool.grant(plan)
-        self.computed = self.scheduler.apply(self.grant)
         self.commit()
         return True
 
+    def hand_out(self, plan: Plan) -> None:
+        self.plan = plan
+        self.grant = self.pool.grant(plan)
+        self.computed = self.scheduler.apply(self.grant)
+
+    def is_due(self, plan: Plan | None) -> bool:
+        """Whether the oldest step has to be committed before anything else, after ``plan`` was handed out."""
+        num = len(self.scheduler.unanswered_steps)
+        return num == self.max_in_hand or (num > 0 and plan is None)
+
     def commit(self) -> None:
+        """Computes the oldest step in hand."""
         sequences = {s.sequence_id: s for group in self.scheduler.groups for s in group.sequences}
-        events = self.scheduler.commit(self.model.execute(self.computed))
+        events = self.scheduler.commit(self.model.execute(self.scheduler.unanswered_steps[0]))
         self.ended_searches += events.ended_searches
         for sequence_id, token_id, reason in zip(
             events.sequence_ids, events.token_ids, events.finish_reasons, strict=True

@@ -18,6 +18,7 @@ class Sizes:
     budget: int
     watermark: int
     mode: PreemptionMode
+    overlaps: bool
 
     def rig(self, max_seqs: int, policy: SchedulingPolicy = SchedulingPolicy.FCFS) -> Rig:
         return Rig(
@@ -29,4 +30,5 @@ class Sizes:
             num_host_blocks=self.num_host_blocks,
             mode=self.mode,
             policy=policy,
+            overlaps=self.overlaps,
         )

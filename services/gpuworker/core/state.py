@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gpuworker.core.batch import Batch, SequenceSampling, lay_out
 from gpuworker.core.history import TokenHistory
 from gpuworker.core.promises import check_new_sequences, check_shape, check_token_ids
+from gpuworker.core.sampled import SampledTokens
 from gpuworker.core.steps import NewSequence, SequenceId, Step
 from gpuworker.core.tables import BlockTable, BlockTables, LengthsAfter
 from gpuworker.errors import StepRefused
@@ -33,6 +34,7 @@ class StepState:
         self._tables = BlockTables(num_device_blocks=limits.num_device_blocks, num_host_blocks=limits.num_host_blocks)
         self._sampling: dict[SequenceId, SequenceSampling] = {}
         self._histories: dict[SequenceId, TokenHistory] = {}  # of those sequences whose rules look back
+        self.sampled = SampledTokens()
 
     @property
     def num_sequences(self) -> int:
@@ -43,16 +45,21 @@ class StepState:
         """A copy of all block tables."""
         return self._tables.copy()
 
-    def check(self, step: Step) -> None:
-        """Raises ``StepRefused`` with the field, the value and the limit unless the step can be carried out."""
+    def check(self, step: Step) -> Step:
+        """The step with the tokens that the last one sampled.
+
+        Raises ``StepRefused`` with the field, the value and the limit unless it can be carried out.
+        """
         lengths = self._tables.check(step.changes)
         check_shape(step)
+        step = self.sampled.fill_in(step)
         check_new_sequences(step.new_sequences, self._limits.vocab_size)
         check_token_ids(step, self._limits.vocab_size)
         self._check_sequences(step, lengths)
+        return step
 
     def apply(self, step: Step) -> Batch:
-        """Carries out the changes of a step that ``check`` accepted, and lays out its batch."""
+        """Carries out the changes of a step that ``check`` returned, and lays out its batch."""
         self._tables.apply(step.changes)
         for sequence_id in step.changes.dropped:
             self._sampling.pop(sequence_id, None)
@@ -68,6 +75,7 @@ class StepState:
         self._tables.clear()
         self._sampling.clear()
         self._histories.clear()
+        self.sampled.clear()
 
     def _introduce(self, new: NewSequence) -> None:
         rules, history = new.sampling.rules, None

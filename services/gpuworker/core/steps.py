@@ -12,6 +12,9 @@ BlockId = NewType("BlockId", int)
 NO_TOKEN = 2**32 - 1
 """Stands for the token of a sequence whose rules forbid every token."""
 
+SAMPLED_TOKEN = 2**32 - 2
+"""Stands in a step for the token that its sequence sampled in the step before."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockChanges:
@@ -115,6 +118,7 @@ class StepResult:
     token_ids: Column[int] = ()  # NO_TOKEN where the rules forbid every token
     logprobs: Column[float] = ()  # of each token, under the model's own distribution
     compute_s: float = 0.0
+    idle_s: float = 0.0  # between the last step and this one; 0 for the first
     num_top: Column[int] = ()  # per token; empty: none
     top_token_ids: Column[int] = ()  # the most probable tokens, best first; all tokens' tops one after the other
     top_logprobs: Column[float] = ()

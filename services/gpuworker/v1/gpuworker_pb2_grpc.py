@@ -50,7 +50,8 @@ class GPUWorkerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Run(self, request_iterator, context):
-        """The first message attaches; every later one is a step. Each message gets exactly one answer, in order.
+        """The first message attaches; every later one is a step. Each message gets exactly one answer, in order. A stream
+        that attaches ends the claims of those before it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,4 +1,4 @@
-"""One long-lived stream to a service: each request gets exactly one answer."""
+"""One long-lived stream to a service: each request gets exactly one answer, in order."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ CHANNEL_OPTIONS = (
 
 
 class RequestStream(Generic[RequestT, ResponseT]):
-    """Opens ``method`` on a channel to ``address`` (a gRPC target) and asks one question at a time.
+    """Opens ``method`` on a channel to ``address`` (a gRPC target). Questions may be asked before others are answered.
 
     Every way in which the peer does not answer, frozen included, raises ``unavailable`` and closes the stream.
     """
@@ -45,6 +45,7 @@ class RequestStream(Generic[RequestT, ResponseT]):
         self._unavailable = unavailable
         self._channel: grpc.aio.Channel | None = None
         self._call: Any = None
+        self._writing, self._reading = asyncio.Lock(), asyncio.Lock()  # which are fair: answers go to who asked
 
     @property
     def is_open(self) -> bool:
@@ -60,6 +61,7 @@ class RequestStream(Generic[RequestT, ResponseT]):
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self._call = self._method(self._channel)()
+        self._writing, self._reading = asyncio.Lock(), asyncio.Lock()
         try:
             return await self.ask(request, timeout_s)
         except StepRefused as error:
@@ -93,16 +95,19 @@ class RequestStream(Generic[RequestT, ResponseT]):
             self._channel = None
 
     async def _exchange(self, request: RequestT) -> ResponseT:
+        call, reading = self._call, self._reading
         answered = False
         try:
-            await self._call.write(request)
-            response: ResponseT = await self._call.read()
+            async with self._writing:
+                await call.write(request)
+            async with reading:
+                response: ResponseT = await call.read()
             if response is grpc.aio.EOF:  # type: ignore[attr-defined]
                 raise self._unavailable(f"{self._address} ended the stream")
             answered = True
             return response
         finally:
-            if not answered:
+            if not answered and call is self._call:
                 self._hang_up()
 
     def _hang_up(self) -> None:

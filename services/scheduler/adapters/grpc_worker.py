@@ -94,6 +94,7 @@ def result_from_wire(result: pb.StepResult) -> StepResult:
         token_ids=list(result.token_ids),
         logprobs=list(result.logprobs),
         compute_s=result.compute_seconds,
+        idle_s=result.idle_seconds,
         num_top=list(result.num_top),
         top_token_ids=list(result.top_token_ids),
         top_logprobs=list(result.top_logprobs),

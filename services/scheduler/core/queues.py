@@ -144,13 +144,15 @@ class Queues:
         self.forks = {}
         self.released = []
 
-    def check(self) -> None:
+    def check(self, num_steps_in_hand: int) -> None:
         """Raises ``AssertionError`` if the queues contradict the sequences."""
         self._check_order()
+        most_ahead = max(0, num_steps_in_hand - 1)
         for sequence in self.running.sequences:
             assert sequence.status is SequenceStatus.RUNNING
-            assert 0 <= sequence.num_computed_tokens <= sequence.num_wanted_tokens
-            assert sequence.num_uncomputed_tokens or sequence.row is not None, "computed, but not for the other beams"
+            assert 0 <= sequence.num_computed_tokens <= sequence.num_wanted_tokens + most_ahead
+            has_next = sequence.num_uncomputed_tokens or sequence.row is not None
+            assert has_next or num_steps_in_hand, "computed, but not for the other beams"
         for group in self.running.groups:
             running = group.running_sequences
             is_trunk = len(running) == 1 and running[0].num_branches > 1

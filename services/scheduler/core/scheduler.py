@@ -10,8 +10,17 @@ the others are forked from it (``sequence``).
 
 One step is ``plan`` → ``apply(grant)`` → ``commit(result)``. Until its answer comes, a plan or a step is handed out
 again unchanged; requests may arrive and end at any time in between.
+
+Steps may overlap: while one computes, the next can be planned and applied. It goes on from tokens that are not known
+yet (``SAMPLED_TOKEN``); where it turns out that a sequence had ended, what was computed for it is discarded:
+
+    step n      plan  apply ─────────── commit
+    step n + 1              plan  apply ─────────── commit
+
+Steps are committed in order, and never between a plan and its grant.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import count
 
@@ -28,9 +37,12 @@ from scheduler.core.shape import MemoryShape, SchedulerConfig
 from scheduler.core.stepping import StepBatch
 from scheduler.core.steps import Events, Grant, OutOfStepError, Plan, Preemption, Step, StepResult
 
+MAX_STEPS_IN_HAND = 2
+"""Steps whose results are awaited: one computes, and one is ready to follow it."""
+
 
 class Scheduler:
-    """The waiting and the running groups of one pool, and the step in hand."""
+    """The waiting and the running groups of one pool, and the steps in hand."""
 
     def __init__(self, config: SchedulerConfig, memory: MemoryShape) -> None:
         self._config = config
@@ -44,7 +56,7 @@ class Scheduler:
         self.num_swaps = 0  # of them, those that were swapped out
         self._refused_group_id: GroupId | None = None  # the first that memory had no room for in the last step
         self._plan: Plan | None = None
-        self._step: Step | None = None
+        self._in_hand: deque[StepBatch] = deque()  # oldest first
         self._begin(memory)
 
     @property
@@ -63,9 +75,9 @@ class Scheduler:
         return self._plan
 
     @property
-    def unanswered_step(self) -> Step | None:
-        """The step whose result is awaited."""
-        return self._step
+    def unanswered_steps(self) -> list[Step]:
+        """The steps whose results are awaited, oldest first."""
+        return [batch.step for batch in self._in_hand]
 
     @property
     def num_waiting(self) -> int:
@@ -89,7 +101,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raises ``AssertionError`` if the queues contradict the sequences."""
-        self._queues.check()
+        self._queues.check(len(self._in_hand))
 
     # ---- requests
 
@@ -121,13 +133,14 @@ class Scheduler:
     # ---- one step
 
     def plan(self) -> Plan | None:
-        """What the next step wants from memory, or ``None`` if there is nothing to do.
+        """What the next step wants from memory, or ``None`` if there is nothing to do before the step in hand is
+        committed, or at all.
 
         The same plan comes again until ``apply`` took its answer.
         """
-        if self._step is not None:
-            raise OutOfStepError(f"step {self._last_step_id} is not committed yet")
-        if self._plan is None:
+        if len(self._in_hand) == MAX_STEPS_IN_HAND:
+            raise OutOfStepError(f"step {self._in_hand[0].step.step_id} is not committed yet")
+        if self._plan is None and (not self._in_hand or self._can_go_on()):
             self._plan = self._make_plan()
         return self._plan
 
@@ -146,23 +159,20 @@ class Scheduler:
         for _, child_id in plan.forks:
             self._introduce(child_id, batch)
         self._admit(grant, batch)
-        self._batch = batch
-        self._step = batch.step(grant, self._memory.epoch)
-        return self._step
+        self._in_hand.append(batch)
+        return batch.hand_out(grant, self._memory.epoch)
 
     def commit(self, result: StepResult) -> Events:
-        """Takes the result of the step: counts computed tokens, seals full blocks, appends tokens, ends sequences.
+        """Takes the result of the oldest step in hand: seals full blocks, appends tokens, ends sequences.
 
         Tokens for sequences that ended meanwhile, or that nobody knows, are ignored.
         """
-        step, batch = self._step, self._batch
-        if step is None or result.step_id != step.step_id:
-            raise OutOfStepError(f"result {result.step_id} answers no step; the last step is {self._last_step_id}")
+        batch = self._oldest(result.step_id)
         sampled, beams = divide(sampled_rows(result, batch.samplers, self._queues.groups))
-        self._step = None
+        self._in_hand.popleft()
         self.num_steps += 1
         block_size = self._memory.limits.block_size
-        batch.count_computed(self._sealed, block_size)
+        batch.seal(self._sealed, block_size, self._queues.released)
         batch.scored.take(result)
         self._queues.fork(batch.completed_trunks(), block_size)
         sequence_ids = [sequence.sequence_id for sequence, _ in sampled]
@@ -175,7 +185,7 @@ class Scheduler:
         return Events(sequence_ids, token_ids, logprobs, reasons, tops, ended)
 
     def restart_memory(self, memory: MemoryShape) -> None:
-        """All blocks are gone: the step in hand is dropped, what ran is computed again from its known tokens."""
+        """All blocks are gone: the steps in hand are dropped, what ran is computed again from its known tokens."""
         self._queues.lose_memory()
         self._begin(memory)
 
@@ -186,12 +196,24 @@ class Scheduler:
         self._hasher = PrefixHasher(memory.domain, memory.limits.block_size)
         self._last_step_id = memory.last_step_id
         self._plan = None
-        self._step = None
-        self._batch = StepBatch()
+        self._in_hand.clear()
         self._planned_sequences: list[Sequence] = []
         self._sealed = SealedBlocks(self._hasher)
         self._refused_group_id = None
         self._num_used_blocks = 0  # as of the last grant
+
+    def _oldest(self, step_id: int) -> StepBatch:
+        if not self._in_hand or self._in_hand[0].step.step_id != step_id:
+            raise OutOfStepError(f"result {step_id} answers no step; the last step is {self._last_step_id}")
+        if self._plan is not None:
+            raise OutOfStepError(f"plan {self._last_step_id} is not answered yet")
+        return self._in_hand[0]
+
+    def _can_go_on(self) -> bool:
+        """Whether a step can follow the one in hand before its result is known, and has something to compute."""
+        if self._in_hand[0].decides_the_next:
+            return False
+        return any(sequence.num_uncomputed_tokens for sequence in self._queues.running.sequences)
 
     def _make_plan(self) -> Plan | None:
         queues = self._queues

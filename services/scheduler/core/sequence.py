@@ -65,8 +65,9 @@ class IllegalChangeError(Exception):
 class Sequence:
     """One prompt and its output so far.
 
-    ``token_ids`` are the known tokens, prompt first. The KV of the first ``num_computed_tokens`` of them is in
-    memory; that of the last sampled one is written by the step that consumes it.
+    ``token_ids`` are the known tokens, prompt first. The KV of the first ``num_computed_tokens`` is in memory once the
+    steps in hand are carried out; that of the last sampled token is written by the step that consumes it. A step that
+    is handed out while the one before it still computes consumes a token that is not known yet.
     """
 
     sequence_id: SequenceId
@@ -105,8 +106,15 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Wanted tokens whose KV is missing: 1 while decoding, more while prefilling."""
-        return self.num_wanted_tokens - self.num_computed_tokens
+        """Wanted tokens whose KV is missing: 1 while decoding, more while prefilling.
+
+        While a step in hand samples it is the token that comes, unless that is the last one allowed. Beams and trunks
+        wait for what is sampled.
+        """
+        num_known = self.num_wanted_tokens - self.num_computed_tokens
+        if num_known > 0 or self.beam is not None or self.num_branches > 1:
+            return num_known
+        return int(self.num_computed_tokens + 1 < self.max_num_tokens)
 
     @property
     def is_finished(self) -> bool:

@@ -1,22 +1,25 @@
-"""The sequences of the step in hand, as the columns that a worker reads."""
+"""The sequences of a step in hand, as the columns that a worker reads."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from scheduler.core.beams import num_top_of
-from scheduler.core.request import Request, SamplingParams
+from scheduler.core.request import Request, SamplingParams, SequenceId
 from scheduler.core.scoring import ScoredRows
 from scheduler.core.sealing import SealedBlocks
 from scheduler.core.sequence import Sequence, SequenceStatus
-from scheduler.core.steps import Grant, NewSequence, Step
+from scheduler.core.steps import SAMPLED_TOKEN, Grant, NewSequence, Step
 
 
 class StepBatch:
     """Who computes how many tokens. Columns; entry i of each is one sequence."""
 
+    step: Step  # once it is handed out
+
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
         self._num_tokens: list[int] = []
+        self._ends: list[int] = []  # positions after the last token
         self._new_sequences: list[NewSequence] = []
         self.samplers: list[Sequence] = []
         self.scored = ScoredRows()
@@ -49,25 +52,31 @@ class StepBatch:
             )
         )
 
-    def step(self, grant: Grant, epoch: int) -> Step:
-        """The step as a value. A sequence samples if its last known token is computed, a trunk for all its siblings."""
+    def hand_out(self, grant: Grant, epoch: int) -> Step:
+        """The step as a value, whose tokens count as computed from now on.
+
+        A sequence samples if its last known token is computed, or the one that the step before samples; a trunk does
+        for all its siblings.
+        """
         sequences, num_tokens = self._sequences, self._num_tokens
         positions = [sequence.num_computed_tokens for sequence in sequences]
+        self._ends = [position + num for position, num in zip(positions, num_tokens, strict=True)]
         samples: list[bool] = []
         token_ids: list[int] = []
-        for sequence, num, position in zip(sequences, num_tokens, positions, strict=True):
+        for sequence, num, position, end in zip(sequences, num_tokens, positions, self._ends, strict=True):
             known = sequence.token_ids
             if sequence.scoring is not None:
                 self.scored.ask(sequence.scoring, len(token_ids), position, num)
             if num == 1:
-                token_ids.append(known[position])
+                token_ids.append(known[position] if position < len(known) else SAMPLED_TOKEN)
             else:
-                token_ids += known[position : position + num]
-            samples.append(position + num == len(known))
+                token_ids += known[position:end]
+            samples.append(end >= len(known))
+            sequence.num_computed_tokens = end
         self.samplers = [sequence for sequence, sampled in zip(sequences, samples, strict=True) if sampled]
         num_choices = [sequence.num_branches for sequence in sequences]
         is_constrained = any(sequence.constraint is not None for sequence in self.samplers)
-        return Step(
+        self.step = Step(
             step_id=grant.step_id,
             epoch=epoch,
             changes=grant.changes,
@@ -83,26 +92,43 @@ class StepBatch:
             scored_token_ids=self.scored.token_ids,
             scored_num_top=self.scored.num_top,
         )
+        return self.step
+
+    @property
+    def decides_the_next(self) -> bool:
+        """Whether the next step depends on more than the number of tokens that this one samples.
+
+        So it is with a search, a grammar, and a prompt for several choices that ends here.
+        """
+        return any(sequence.constraint is not None or sequence.beam is not None for sequence in self.samplers) or bool(
+            self.completed_trunks()
+        )
 
     def completed_trunks(self) -> list[Sequence]:
-        """Live trunks whose prompt is computed now: their siblings can be forked."""
+        """Live trunks whose prompt this step completes: their siblings can be forked then."""
         return [
             sequence
-            for sequence in self._sequences
-            if sequence.num_branches > 1 and not sequence.is_finished and not sequence.num_uncomputed_tokens
+            for sequence, end in zip(self._sequences, self._ends, strict=True)
+            if sequence.num_branches > 1 and not sequence.is_finished and end == sequence.num_wanted_tokens
         ]
 
-    def count_computed(self, sealed: SealedBlocks, block_size: int) -> None:
+    def seal(self, sealed: SealedBlocks, block_size: int, released: Collection[SequenceId]) -> None:
         """The step was computed: its tokens have KV now, and blocks that became full are sealed.
 
-        This holds for sequences that ended meanwhile too; their blocks stay cached.
+        This holds for sequences that ended meanwhile too, if they are ``released`` in the next plan; their blocks
+        stay cached. What was computed for a token that was discarded is not sealed.
         """
-        for sequence, num in zip(self._sequences, self._num_tokens, strict=True):
-            num_computed_tokens = sequence.num_computed_tokens + num
-            sequence.num_computed_tokens = num_computed_tokens
-            num_full_blocks = num_computed_tokens // block_size
-            if num_full_blocks > sequence.num_sealed_blocks:
+        for sequence, end in zip(self._sequences, self._ends, strict=True):
+            num_full_blocks = min(end, len(sequence.token_ids)) // block_size
+            if num_full_blocks > sequence.num_sealed_blocks and _has_memory(sequence, released):
                 sealed.seal(sequence, num_full_blocks)
+
+
+def _has_memory(sequence: Sequence, released: Collection[SequenceId]) -> bool:
+    """Whether the next plan finds the table of a sequence; its blocks are released after they are sealed."""
+    if sequence.status is SequenceStatus.FINISHED:
+        return sequence.sequence_id in released
+    return sequence.status is not SequenceStatus.WAITING
 
 
 def _sampling_of(request: Request) -> SamplingParams:

@@ -17,6 +17,9 @@ Top = tuple[tuple[int, float], ...]
 NO_TOKEN = 2**32 - 1
 """Stands for the token of a sequence whose rules forbid every token."""
 
+SAMPLED_TOKEN = 2**32 - 2
+"""Stands in a step for the token that its sequence samples in the step before."""
+
 BlockChanges = NewType("BlockChanges", object)
 """Table changes and moves from the kvmanager to a worker. The scheduler passes them through unread."""
 
@@ -142,6 +145,7 @@ class StepResult:
     num_top: Column[int] = ()  # per entry; empty: none
     top_token_ids: Column[int] = ()  # the most probable tokens of all entries, one after the other
     top_logprobs: Column[float] = ()
+    idle_s: float = 0.0  # that the worker waited for the step since it had computed the one before; 0 for its first
     scored_logprobs: Column[float] = ()  # per scored row of the step
     scored_top_token_ids: Column[int] = ()
     scored_top_logprobs: Column[float] = ()

@@ -21,7 +21,7 @@ from scheduler.inspection import (
 )
 
 PAUSE_S = 5.0
-"""An audit waits this long for the step in hand, and holds the next one up no longer than this."""
+"""An audit waits this long for the steps in hand, and holds the next one up no longer than this."""
 
 MAX_NAMED = 20
 """Differing tables that an audit names; the others are counted."""
@@ -88,9 +88,9 @@ class Administration:
     async def _between_steps(self) -> AsyncIterator[None]:
         """Holds the engine up between two steps. Raises ``NotReady`` if there is no such moment in time."""
         try:
-            async with asyncio.timeout(PAUSE_S), self._replica.boundary:
+            async with asyncio.timeout(PAUSE_S), self._replica.boundary.held():
                 scheduler = self._replica.scheduler
-                if scheduler is None or scheduler.unanswered_plan or scheduler.unanswered_step:
+                if scheduler is None or scheduler.unanswered_plan or scheduler.unanswered_steps:
                     raise NotReady(self._replica.progress.trouble or "a step waits for its answer")
                 yield
         except TimeoutError:

@@ -18,4 +18,5 @@ class EngineConfig:
     patience_s: float = 15.0  # when tokens could not advance for so long, new requests are turned away
     min_backoff_s: float = 0.05  # between attempts to reconnect, doubling
     max_backoff_s: float = 1.0
+    overlaps: bool = True  # steps are planned while the one before computes
     deployment_seed: bytes = b""  # keeps prefix hashes of deployments apart

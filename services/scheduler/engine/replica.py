@@ -1,17 +1,25 @@
-"""One worker with its pool and its queue: the loop plan → grant → execute → commit."""
+"""One worker with its pool and its queue: the loop plan → grant → execute → commit.
+
+While the worker computes one step, the next is planned, granted and queued there, so that it does not wait:
+
+    loop    plan 2  grant 2 │ commit 1  plan 3  grant 3 │ commit 2  …
+    worker  ─ step 1 ───────┴─ step 2 ──────────────────┴─ step 3 ─
+"""
 
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from scheduler.core.limits import Limits
 from scheduler.core.prefix_hash import PrefixDomain
 from scheduler.core.request import FinishReason, GroupId, Request, RequestId
-from scheduler.core.scheduler import Scheduler
+from scheduler.core.scheduler import MAX_STEPS_IN_HAND, Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape
-from scheduler.core.steps import Grant
+from scheduler.core.steps import Grant, Step, StepResult
+from scheduler.engine.boundary import Boundary
 from scheduler.engine.config import EngineConfig
 from scheduler.engine.flow import Flow
 from scheduler.engine.link import FreshMemory, Link
@@ -49,7 +57,8 @@ class Replica:
         self._wake = asyncio.Event()
         self._backoff_s = config.min_backoff_s
         self._num_refused_steps = 0  # since the last committed one
-        self.boundary = asyncio.Lock()  # free between two steps; whoever holds it holds the next one up
+        self._answers: deque[asyncio.Task[StepResult]] = deque()  # of the steps that the worker has, oldest first
+        self.boundary = Boundary()
         self.progress = Progress(asyncio.get_running_loop().time)
         self.flow = Flow(asyncio.get_running_loop().time)
 
@@ -92,6 +101,12 @@ class Replica:
 
     async def run(self) -> None:
         """Connects and steps until cancelled. No fault ends it."""
+        try:
+            await self._run()
+        finally:
+            await self._drop_answers()
+
+    async def _run(self) -> None:
         while True:
             try:
                 await self._connect()
@@ -110,34 +125,56 @@ class Replica:
     # ---- the loop
 
     async def _advance(self) -> None:
-        async with self.boundary:
-            has_stepped = await self._step()
+        """Steps until nothing is in hand."""
+        scheduler = self._scheduler
+        assert scheduler is not None, "connected before"
+        async with self.boundary.steps():
+            await self._hand_out(scheduler)
+            has_stepped = bool(self._answers)
+            while self._answers:
+                await self._take_answer(scheduler)
+                if not self.boundary.is_wanted:
+                    await self._hand_out(scheduler)
         if not has_stepped:
             await self._park()
 
-    async def _step(self) -> bool:
-        """One whole step; ``False`` if there was nothing to do."""
-        scheduler = self._scheduler
-        assert scheduler is not None, "connected before"
-        step = scheduler.unanswered_step
-        if step is None:
+    async def _hand_out(self, scheduler: Scheduler) -> None:
+        """Has the worker compute whatever can be planned now. What it was to compute when it went away comes first."""
+        for step in scheduler.unanswered_steps[len(self._answers) :]:
+            self._execute(step)
+        max_in_hand = MAX_STEPS_IN_HAND if self._config.overlaps else 1
+        while len(self._answers) < max_in_hand:
             plan = scheduler.plan()
             if plan is None:
-                return False
+                return
             grant = await self._link.memory.grant(plan)
             _tell(grant, scheduler.gave_way)
             num_returned = len(grant.preempted_group_ids) + len(scheduler.gave_way)
             self.flow.note(len(grant.admitted_group_ids) - num_returned)
-            step = scheduler.apply(grant)
-        events = scheduler.commit(await self._link.worker.execute(step))
-        scheduler.finish(self._outputs.deliver(events))
+            self._execute(scheduler.apply(grant))
+
+    def _execute(self, step: Step) -> None:
+        self._answers.append(asyncio.create_task(self._link.worker.execute(step)))
+
+    async def _take_answer(self, scheduler: Scheduler) -> None:
+        """Waits for the oldest step, and tells what it brought."""
+        result = await self._answers[0]
+        self._answers.popleft()
+        is_empty = not scheduler.unanswered_steps[0].sequence_ids
+        scheduler.finish(self._outputs.deliver(scheduler.commit(result)))
         self._backoff_s = self._config.min_backoff_s
         self._num_refused_steps = 0
-        if step.sequence_ids:
+        if not is_empty:
             self.progress.note()
-        elif scheduler.groups:
+        elif scheduler.groups and not self._answers:
             await asyncio.sleep(_PAUSE_S)
-        return True
+
+    async def _drop_answers(self) -> None:
+        """The connection that the answers were to come by is gone."""
+        for answer in self._answers:
+            answer.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+        self._answers.clear()
 
     async def _park(self) -> None:
         """Nothing to do: waits for work, and looks after the connections meanwhile."""
@@ -157,8 +194,11 @@ class Replica:
             answered = (scheduler.last_step_id,)
             if scheduler.unanswered_plan is not None:
                 answered = (scheduler.last_step_id - 1, scheduler.last_step_id)
+        if not self._link.worker.is_open:
+            await self._drop_answers()
         fresh = await self._link.connect(answered)
         if fresh is not None:
+            await self._drop_answers()
             self._take(fresh)
         self.progress.connected()
         logger.info("connected; the next step follows %d", self._scheduler.last_step_id if self._scheduler else 0)

@@ -37,7 +37,9 @@ ends = st.none() | st.integers(0, 160).map(lambda n: n / 2)
 aborted_jobs = st.builds(Job, prompts, st.integers(1, 12), choices, arrivals, ends, st.sampled_from(["", "", "a"]))
 modes = st.sampled_from(PreemptionMode)
 # Every job fits: the largest shares 3 blocks, and each of its 4 choices has 4 more.
-sizes = st.builds(Sizes, st.integers(19, 26), st.integers(0, 26), st.integers(4, 24), st.integers(0, 2), modes)
+sizes = st.builds(
+    Sizes, st.integers(19, 26), st.integers(0, 26), st.integers(4, 24), st.integers(0, 2), modes, st.booleans()
+)
 
 
 @quick
@@ -87,7 +89,7 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
     groups: dict[int, SequenceGroup] = {}
 
     def meet_jobs(now: float) -> None:
-        """Arrivals at whole times, when a plan is unanswered; aborts then, or half a time later, while it computes."""
+        """Arrivals at whole times, when a plan is unanswered; aborts then, or half a time later, while steps compute."""
         for index, job in enumerate(work):
             if job.arrives_at == now:
                 groups[index] = rig.add(job.prompt, job.max_tokens, job.num_choices, job.salt)
@@ -102,8 +104,9 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
             rig.model = ModelDouble(BLOCK_SIZE)
             rig.scheduler.restart_memory(make_shape(sizes.num_blocks, BLOCK_SIZE, epoch=now + 2))
         elif plan is not None:
-            rig.computed = rig.scheduler.apply(rig.pool.grant(plan))
-            meet_jobs(now + 0.5)
+            rig.hand_out(plan)
+        meet_jobs(now + 0.5)
+        if rig.is_due(plan):
             rig.commit()
     for index, group in groups.items():
         job = work[index]

@@ -260,12 +260,21 @@ class TestTransaction:
             rig.scheduler.apply(other.pool.grant(other.scheduler.plan()))
         assert rig.scheduler.plan() is plan
 
-    def test_a_step_must_be_committed_before_the_next_plan(self):
+    def test_a_step_must_be_committed_before_the_plan_after_the_next(self):
         rig = Rig()
         rig.add(range(5))
-        rig.scheduler.apply(rig.pool.grant(rig.scheduler.plan()))
-        with pytest.raises(OutOfStepError, match="not committed"):
+        rig.hand_out(rig.scheduler.plan())
+        rig.hand_out(rig.scheduler.plan())
+        with pytest.raises(OutOfStepError, match="step 1 is not committed"):
             rig.scheduler.plan()
+
+    def test_a_plan_must_be_answered_before_the_step_before_it_is_committed(self):
+        rig = Rig()
+        rig.add(range(5))
+        rig.hand_out(rig.scheduler.plan())
+        rig.scheduler.plan()
+        with pytest.raises(OutOfStepError, match="plan 2 is not answered"):
+            rig.commit()
 
     def test_a_result_without_a_token_is_refused_and_one_for_a_stranger_is_ignored(self):
         rig = Rig()
