@@ -29,6 +29,13 @@ PreemptionModeFlag = Annotated[
         help="How a request gives its KV memory back; auto swaps requests of several sequences.",
     ),
 ]
+Overlap = Annotated[
+    bool,
+    typer.Option(
+        envvar="OCTAVO_OVERLAP",
+        help="Prepare each step while the one before computes; without it the worker waits in between.",
+    ),
+]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(

@@ -81,6 +81,7 @@ def engine_config(settings: Settings) -> EngineConfig:
         max_model_len=settings.max_model_len,
         queue=QueueLimits(settings.max_waiting, settings.max_waiting_tokens),
         queue_timeout_s=settings.queue_timeout,
+        overlaps=settings.overlap,
     )
 
 

@@ -47,6 +47,7 @@ class Settings:
     max_num_batched_tokens: int
     max_num_seqs: int
     preemption_mode: PreemptionMode
+    overlap: bool  # each step is prepared while the one before computes
     max_model_len: int | None  # tokens; None: the worker's
     scheduling_policy: SchedulingPolicy
     max_waiting: int  # sequences

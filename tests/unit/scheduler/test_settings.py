@@ -36,6 +36,7 @@ def test_defaults_are_those_that_help_shows():
         max_num_batched_tokens=512,
         max_num_seqs=64,
         preemption_mode=PreemptionMode.AUTO,
+        overlap=True,
         max_model_len=None,
         scheduling_policy=SchedulingPolicy.FCFS,
         max_waiting=1024,
