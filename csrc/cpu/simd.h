@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "float16.h"
+
 namespace octavo {
 struct bfloat16 {
     uint16_t bits;

@@ -19,6 +19,14 @@ inline __m256 load8(const bfloat16 *from) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
+inline __m256 load8(const float16 *from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)));
+}
+
+inline __m256 load8(const int8_t *from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(from))));
+}
+
 inline void store8(float *to, __m256 x) { _mm256_storeu_ps(to, x); }
 
 // Rounds to nearest even; NaN stays NaN.
@@ -42,6 +50,34 @@ template <class Element> inline void store(Element *to, Floats16 x) {
 }
 
 template <class Element> inline void store_half(Element *to, Floats16 x) { store8(to, x.low); }
+
+// Sixteen words of 32 bits.
+struct Words16 {
+    __m256i low, high;
+};
+
+inline Words16 load_words(const void *from) {
+    const __m256i *words = static_cast<const __m256i *>(from);
+    return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+}
+
+inline Words16 keep_bits(Words16 x, uint32_t mask) {
+    const __m256i bits = _mm256_set1_epi32(static_cast<int32_t>(mask));
+    return {_mm256_and_si256(x.low, bits), _mm256_and_si256(x.high, bits)};
+}
+
+inline Words16 shift_left(Words16 x, int count) {
+    return {_mm256_slli_epi32(x.low, count), _mm256_slli_epi32(x.high, count)};
+}
+
+inline Words16 shift_right(Words16 x, int count) {
+    return {_mm256_srli_epi32(x.low, count), _mm256_srli_epi32(x.high, count)};
+}
+
+// Of words below 2^31.
+inline Floats16 to_floats(Words16 x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
+
+inline Floats16 as_floats(Words16 x) { return {_mm256_castsi256_ps(x.low), _mm256_castsi256_ps(x.high)}; }
 
 inline Floats16 add(Floats16 a, Floats16 b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
 

@@ -30,6 +30,14 @@ inline Floats16 load(const bfloat16 *from) {
     return {widen(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)))};
 }
 
+inline Floats16 load(const float16 *from) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from)))};
+}
+
+inline Floats16 load(const int8_t *from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))))};
+}
+
 inline Floats16 load_half(const float *from) { return {_mm512_maskz_loadu_ps(0x00ff, from)}; }
 
 inline Floats16 load_half(const bfloat16 *from) { return {widen(_mm256_maskz_loadu_epi16(0x00ff, from))}; }
@@ -41,6 +49,26 @@ inline void store(bfloat16 *to, Floats16 x) { _mm256_storeu_si256(reinterpret_ca
 inline void store_half(float *to, Floats16 x) { _mm512_mask_storeu_ps(to, 0x00ff, x.all); }
 
 inline void store_half(bfloat16 *to, Floats16 x) { _mm256_mask_storeu_epi16(to, 0x00ff, narrow(x.all)); }
+
+// Sixteen words of 32 bits.
+struct Words16 {
+    __m512i all;
+};
+
+inline Words16 load_words(const void *from) { return {_mm512_loadu_si512(from)}; }
+
+inline Words16 keep_bits(Words16 x, uint32_t mask) {
+    return {_mm512_and_si512(x.all, _mm512_set1_epi32(static_cast<int32_t>(mask)))};
+}
+
+inline Words16 shift_left(Words16 x, int count) { return {_mm512_slli_epi32(x.all, static_cast<unsigned>(count))}; }
+
+inline Words16 shift_right(Words16 x, int count) { return {_mm512_srli_epi32(x.all, static_cast<unsigned>(count))}; }
+
+// Of words below 2^31.
+inline Floats16 to_floats(Words16 x) { return {_mm512_cvtepi32_ps(x.all)}; }
+
+inline Floats16 as_floats(Words16 x) { return {_mm512_castsi512_ps(x.all)}; }
 
 inline Floats16 add(Floats16 a, Floats16 b) { return {_mm512_add_ps(a.all, b.all)}; }
 

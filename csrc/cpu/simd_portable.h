@@ -6,6 +6,7 @@ namespace {
 
 typedef float Quad __attribute__((vector_size(16)));
 typedef int32_t QuadInt __attribute__((vector_size(16)));
+typedef uint32_t QuadWord __attribute__((vector_size(16)));
 
 struct Floats16 {
     Quad part[4];
@@ -28,6 +29,8 @@ inline float widen(bfloat16 x) {
     __builtin_memcpy(&wide, &bits, sizeof wide);
     return wide;
 }
+
+inline float widen(int8_t x) { return x; }
 
 inline void narrow(float x, float *to) { *to = x; }
 
@@ -56,6 +59,40 @@ template <class Element> inline void store(Element *to, Floats16 x) {
 
 template <class Element> inline void store_half(Element *to, Floats16 x) {
     for (int i = 0; i < 8; ++i) narrow(x.part[i / 4][i % 4], to + i);
+}
+
+// Sixteen words of 32 bits.
+struct Words16 {
+    QuadInt part[4];
+};
+
+template <class Function> inline Words16 words_of_parts(Function f) { return {{f(0), f(1), f(2), f(3)}}; }
+
+inline Words16 load_words(const void *from) {
+    Words16 x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline Words16 keep_bits(Words16 x, uint32_t mask) {
+    return words_of_parts([&](int i) { return x.part[i] & static_cast<int32_t>(mask); });
+}
+
+inline Words16 shift_left(Words16 x, int count) {
+    return words_of_parts([&](int i) { return (QuadInt)((QuadWord)x.part[i] << count); });
+}
+
+inline Words16 shift_right(Words16 x, int count) {
+    return words_of_parts([&](int i) { return (QuadInt)((QuadWord)x.part[i] >> count); });
+}
+
+// Of words below 2^31.
+inline Floats16 to_floats(Words16 x) {
+    return for_parts([&](int i) { return __builtin_convertvector(x.part[i], Quad); });
+}
+
+inline Floats16 as_floats(Words16 x) {
+    return for_parts([&](int i) { return (Quad)x.part[i]; });
 }
 
 inline Floats16 add(Floats16 a, Floats16 b) {

@@ -15,6 +15,7 @@ namespace {
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef int8_t SignedBytes __attribute__((vector_size(16)));
 
 template <class Function> inline __m512 floats(Function f) {
     __m512 x;
@@ -71,6 +72,20 @@ inline __m256i truncate16(__m512i a) {
     Halves x;
     for (int i = 0; i < 16; ++i) x[i] = static_cast<uint16_t>(((Words)a)[i]);
     return (__m256i)x;
+}
+inline __m512 widen_half(__m256i a) {
+    return floats([=](int i) { return _cvtsh_ss(((Halves)a)[i]); });
+}
+inline __m512 to_floats(__m512i a) {
+    return floats([=](int i) { return static_cast<float>(((Ints)a)[i]); });
+}
+inline __m512i widen8(__m128i a) {
+    return ints([=](int i) { return ((SignedBytes)a)[i]; });
+}
+inline __m512i load_ints(const void *from) {
+    __m512i x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
 }
 inline __mmask16 compare(__m512 a, __m512 b, int predicate) {
     unsigned mask = 0;
@@ -135,6 +150,11 @@ inline float largest(__m512 a) {
 #define _mm512_max_ps emulated::maximum
 #define _mm512_min_ps emulated::minimum
 #define _mm512_add_epi32 emulated::add_ints
+#define _mm512_loadu_si512 emulated::load_ints
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps emulated::widen_half
+#define _mm512_cvtepi32_ps emulated::to_floats
+#define _mm512_cvtepi8_epi32 emulated::widen8
 #define _mm512_and_si512(a, b) ((a) & (b))
 #define _mm512_slli_epi32 emulated::shift_left
 #define _mm512_srli_epi32 emulated::shift_right
