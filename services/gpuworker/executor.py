@@ -27,12 +27,7 @@ class Executor:
 
     def move(self, changes: BlockChanges) -> None:
         """Swap-outs, then swap-ins, then copies; each in the order given (paper §4.4, §4.5)."""
-        if changes.swap_outs:
-            self.ops.swap_blocks(self.device_pool, self.host_pool, _pairs(changes.swap_outs))
-        if changes.swap_ins:
-            self.ops.swap_blocks(self.host_pool, self.device_pool, _pairs(changes.swap_ins))
-        if changes.copies:
-            self.ops.copy_blocks(self.device_pool, _pairs(changes.copies))
+        move_blocks(changes, self.ops, self.device_pool, self.host_pool)
 
     def compute(self, batch: Batch) -> Drawn:
         """The tokens of ``batch.samples``. Raises ``LogitsNotFinite``, by sample, once all KV is written."""
@@ -52,6 +47,16 @@ class Executor:
     def logits(self, batch: Batch) -> Tensor:
         """Logits [num_rows, vocab_size] of ``batch.sample_rows``; the KV of every token is written."""
         return self.model.forward(to_tensors(batch), self.ops, self.device_pool)
+
+
+def move_blocks(changes: BlockChanges, ops: KernelOps, device_pool: KVCache, host_pool: KVCache) -> None:
+    """The moves of a step, in the order in which its blocks change hands."""
+    if changes.swap_outs:
+        ops.swap_blocks(device_pool, host_pool, _pairs(changes.swap_outs))
+    if changes.swap_ins:
+        ops.swap_blocks(host_pool, device_pool, _pairs(changes.swap_ins))
+    if changes.copies:
+        ops.copy_blocks(device_pool, _pairs(changes.copies))
 
 
 def to_tensors(batch: Batch) -> ModelInput:

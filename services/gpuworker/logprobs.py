@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def scores(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     for start in range(0, len(token_ids), _MAX_ROWS):
         part = slice(start, start + _MAX_ROWS)
         rows = logits[part].float()
-        normalizers = normalizers_of(rows)
+        normalizers = _normalizers(rows)
         logprobs += _chosen(rows, normalizers, token_ids[part])
         if any(num_top[part]):
             ids, values = _top(rows, normalizers, num_top[part])
@@ -32,7 +34,34 @@ def scores(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     return Scores(logprobs, num_top if top_token_ids else (), top_token_ids, top_logprobs)
 
 
-def normalizers_of(logits: Tensor) -> Tensor:
+def score_table(logits: Tensor, token_ids: Tensor, num_top: int) -> Tensor:
+    """What ``scores`` tells, as one table, without waiting for the device: [num_rows, 1 + 2 * num_top] float64.
+
+    ``token_ids``: [num_rows] int64, where the logits lie. Columns: the log-probability of the token, the ids of the
+    ``num_top`` most probable ones, their log-probabilities.
+    """
+    parts = [torch.empty(0, 1 + 2 * num_top, dtype=torch.float64, device=logits.device)]
+    for start in range(0, len(token_ids), _MAX_ROWS):
+        rows = logits[start : start + _MAX_ROWS].float()
+        normalizers = _normalizers(rows).unsqueeze(1)
+        known = token_ids[start : start + _MAX_ROWS].clamp(0, logits.shape[1] - 1)  # NO_TOKEN has no logit
+        top = rows.topk(num_top, dim=-1)
+        chosen = rows.gather(1, known.unsqueeze(1)) - normalizers
+        parts.append(torch.cat([chosen, top.indices.double(), top.values - normalizers], dim=1))
+    return torch.cat(parts)
+
+
+def read_scores(table: npt.NDArray[np.float64], token_ids: Sequence[int], num_top: Sequence[int]) -> Scores:
+    """The scores in a table of ``score_table``: as ``scores`` tells them."""
+    logprobs = [0.0 if i == NO_TOKEN else value for i, value in zip(token_ids, table[:, 0].tolist(), strict=True)]
+    if not any(num_top):
+        return Scores(logprobs)
+    ids, values = np.split(table[:, 1:], 2, axis=1)
+    kept = np.arange(ids.shape[1]) < np.array(num_top)[:, None]
+    return Scores(logprobs, num_top, ids[kept].astype(np.int64).tolist(), values[kept].tolist())
+
+
+def _normalizers(logits: Tensor) -> Tensor:
     """Log of the sum of exponentials per row, [num_rows] float64.
 
     Sums of short pieces, then of these: torch splits one long sum among threads in ways that depend on the batch.

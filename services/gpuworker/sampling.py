@@ -40,7 +40,7 @@ def sample(logits: Tensor, samples: Sequence[Sample]) -> list[int]:
     _require_finite(logits, token_ids)
     ruled = [row for row, entry in enumerate(samples) if entry.is_ruled]
     if ruled:
-        logits = _ruled(logits, samples, ruled)
+        logits = with_rules(logits, samples, ruled)
         token_ids[ruled] = _largest(logits[ruled])
     drawn = [row for row, entry in enumerate(samples) if entry.params.temperature > 0]
     if ruled:
@@ -58,8 +58,8 @@ def _require_finite(logits: Tensor, largest: Tensor) -> None:
         raise LogitsNotFinite((~finite).nonzero().flatten().tolist())
 
 
-def _ruled(logits: Tensor, samples: Sequence[Sample], rows: Sequence[int]) -> Tensor:
-    """A copy of ``logits`` in which ``rows`` follow their rules."""
+def with_rules(logits: Tensor, samples: Sequence[Sample], rows: Sequence[int]) -> Tensor:
+    """A copy of ``logits`` [num_samples, vocab] float32 in which ``rows`` follow their rules."""
     changed = logits[rows]
     apply_rules(changed, [samples[row] for row in rows])
     if len(rows) == len(logits):

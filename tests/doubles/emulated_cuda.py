@@ -8,7 +8,6 @@ from torch import Tensor
 
 from gpuworker.kernels import KernelInputError, KVCache, KVCacheShape
 from gpuworker.kernels.cuda import CudaOps, Splitting, check_shape
-from gpuworker.kernels.cuda_device import Recording
 from gpuworker.kernels.memory import allocate_pool
 
 LIBRARY = Path(__file__).parents[2] / "build" / "emulated" / "tests" / "liboctavo_cuda_emulated.so"  # make emulated
@@ -35,9 +34,9 @@ class EmulatedDevice:
         """NaN, so that what is read before it is written shows."""
         return torch.full((-(-num_bytes // 4),), torch.nan)
 
-    def record(self, work: Callable[[], Tensor]) -> Recording:
-        output = work()
-        return Recording(lambda: output.copy_(work()), output)
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        return work
 
     def free_bytes(self) -> int:
         return 1 << 30

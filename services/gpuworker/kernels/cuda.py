@@ -1,6 +1,5 @@
 """``KernelOps`` over the CUDA kernels (``csrc/cuda``), and the sampler beside them."""
 
-import ctypes
 from enum import Enum, auto
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from gpuworker.kernels.checks import (
     require_in_range,
 )
 from gpuworker.kernels.cuda_device import CudaDevice, Device, what_is_missing
-from gpuworker.kernels.cuda_library import CUDA, HEAD_SIZES, LARGEST_BLOCK_SIZE, CudaLibrary, SampleParams, SamplingRow
+from gpuworker.kernels.cuda_library import CUDA, HEAD_SIZES, LARGEST_BLOCK_SIZE, ROW_BYTES, CudaLibrary, SampleParams
 from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 from gpuworker.kernels.structs import DTYPE_CODES, CallStructs
 from gpuworker.library import installed_library
 
 _BLOCKS_PER_MULTIPROCESSOR = 2  # thread blocks that attention should have at least to keep the device busy
 _ROWS_PER_TILE = 16
-ROW_BYTES = ctypes.sizeof(SamplingRow)
 
 
 class Splitting(Enum):

@@ -1,7 +1,6 @@
 """What the CUDA kernels and the executor over them need of a device, and the real one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -12,14 +11,6 @@ from gpuworker.kernels.ops import KVCache, KVCacheShape
 
 LEAST_CAPABILITY = (8, 0)
 HOW_TO_GET_TORCH = "install the build of torch for CUDA, such as `pip install torch` from PyPI on Linux"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recording:
-    """Work that was recorded once. ``replay`` does it again, on what its inputs hold then, into ``output``."""
-
-    replay: Callable[[], None]
-    output: Tensor
 
 
 class Device(Protocol):
@@ -53,8 +44,11 @@ class Device(Protocol):
     def workspace(self, num_bytes: int) -> Tensor:
         """Device memory with anything in it, for what is handed to the compute stream next."""
 
-    def record(self, work: Callable[[], Tensor]) -> Recording:
-        """Does ``work``, and records it with the addresses that it used. It must not wait for the device."""
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Does ``work`` and records it with the addresses that it used; it must not wait for the device.
+
+        The result does it again, on what the addresses hold then.
+        """
 
     def free_bytes(self) -> int:
         """Device memory that can still be taken."""
@@ -122,15 +116,15 @@ class CudaDevice:
         """See ``Device``."""
         return torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
 
-    def record(self, work: Callable[[], Tensor]) -> Recording:
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """See ``Device``. Recordings share their temporary memory, so they must be replayed one after the other."""
         self._recording.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._recording):
             work()  # loads kernels and sets libraries up, which a capture cannot
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._recording):
-            output = work()
-        return Recording(graph.replay, output)
+            work()
+        return graph.replay
 
     def free_bytes(self) -> int:
         """See ``Device``."""

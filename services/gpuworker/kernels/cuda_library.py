@@ -82,6 +82,9 @@ class SamplingRow(ctypes.Structure):
     )
 
 
+ROW_BYTES = ctypes.sizeof(SamplingRow)
+
+
 class SampleParams(ctypes.Structure):
     """``octavo_sample_params``."""
 

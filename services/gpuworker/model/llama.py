@@ -44,6 +44,7 @@ class Llama:
 
     def __init__(self, source: WeightSource, dtype: torch.dtype, max_model_len: int) -> None:
         self.config = source.config
+        self.max_model_len = max_model_len
         self._scale = self.config.head_size**-0.5
         self._dtype = dtype
         self._rotary = Rotary(self.config, max_model_len)

@@ -1,0 +1,168 @@
+"""Whole steps by the device's executor, its kernels emulated, beside the plain executor with the reference kernels."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from doubles import emulated_cuda
+from doubles.tiny_llama import VOCAB_SIZE, random_llama
+from gpuworker.core.state import Limits
+from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepResult, TokenRules
+from gpuworker.device.executor import NUM_PADDING_BLOCKS, DeviceExecutor
+from gpuworker.engine import Engine, Identity
+from gpuworker.executor import Executor
+from gpuworker.kernels import load_ops
+from gpuworker.model.llama import Llama, cache_shape
+from gpuworker.weights.loading import open_weights
+
+BLOCK_SIZE, NUM_BLOCKS, NUM_HOST_BLOCKS, MAX_MODEL_LEN = 4, 24, 6, 40
+LIMITS = Limits(BLOCK_SIZE, NUM_BLOCKS, NUM_HOST_BLOCKS, MAX_MODEL_LEN, VOCAB_SIZE)
+IDENTITY = Identity("w", "tiny", b"", "float32", "", 0, LIMITS)
+SAMPLING = {
+    1: SamplingParams(num_top_logprobs=3),
+    2: SamplingParams(temperature=1.0, top_p=0.9, seed=5, num_top_logprobs=1),
+    3: SamplingParams(temperature=0.8, top_k=9, min_p=0.01, seed=6, rules=TokenRules(repetition_penalty=1.3)),
+}
+PROMPTS = {1: (3, 14, 15, 92, 65, 35, 89), 2: (79, 32), 3: (38, 46, 26, 43, 38)}
+TABLES = {1: (7, 3, 11), 2: (20, 1, 2), 3: (0, 23, 5)}
+
+pytestmark = pytest.mark.skipif(
+    not emulated_cuda.LIBRARY.is_file(), reason="`make emulated` builds the kernels' emulation, on x86-64"
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Llama:
+    folder = tmp_path_factory.mktemp("model")
+    random_llama(head_dim=64).save_pretrained(folder)
+    return Llama(open_weights(folder), torch.float32, MAX_MODEL_LEN)
+
+
+@pytest.fixture
+def executors(model: Llama) -> tuple[Executor, DeviceExecutor]:
+    def pool(num_blocks: int):
+        return cache_shape(model.config, num_blocks, BLOCK_SIZE), torch.float32
+
+    ops, cuda = load_ops("reference"), emulated_cuda.emulated_ops()
+    return (
+        Executor(model, ops, ops.allocate(*pool(NUM_BLOCKS)), ops.allocate(*pool(NUM_HOST_BLOCKS))),
+        DeviceExecutor(
+            model,
+            cuda,
+            cuda.allocate(*pool(NUM_BLOCKS + NUM_PADDING_BLOCKS)),
+            cuda.allocate_host(*pool(NUM_HOST_BLOCKS)),
+            graph_sizes=(1, 2, 4),
+        ),
+    )
+
+
+@pytest.fixture
+def step_both(executors) -> Iterator[Callable[..., StepResult]]:
+    """Hands the same step to both, and demands the same answer."""
+    engines = [Engine(IDENTITY, executor) for executor in executors]
+    step_ids = iter(range(1, 99))
+
+    def run(**columns: object) -> StepResult:
+        step = Step(next(step_ids), 0, **columns)
+        plain, on_device = (engine.execute(replace(step, epoch=engine.epoch)) for engine in engines)
+        assert isinstance(plain, StepResult), plain
+        assert isinstance(on_device, StepResult), on_device
+        for column in ("sequence_ids", "token_ids", "num_top", "top_token_ids", "scored_top_token_ids"):
+            assert getattr(on_device, column) == getattr(plain, column)
+        for column in ("logprobs", "top_logprobs", "scored_logprobs", "scored_top_logprobs"):
+            assert getattr(on_device, column) == pytest.approx(getattr(plain, column), abs=1e-4)
+        return on_device
+
+    yield run
+    assert not any(engine.last_step_id == 0 for engine in engines)
+
+
+def prefill(step_both: Callable[..., StepResult], **more: object) -> StepResult:
+    return step_both(
+        changes=BlockChanges(
+            appended_sequence_ids=(1, 2, 3),
+            appended_num_blocks=(3, 3, 3),
+            appended_block_ids=TABLES[1] + TABLES[2] + TABLES[3],
+        ),
+        new_sequences=tuple(
+            NewSequence(sequence_id, SAMPLING[sequence_id], len(prompt), prompt)
+            for sequence_id, prompt in PROMPTS.items()
+        ),
+        sequence_ids=(1, 2, 3),
+        num_tokens=tuple(map(len, PROMPTS.values())),
+        positions=(0, 0, 0),
+        samples=(True, True, True),
+        token_ids=PROMPTS[1] + PROMPTS[2] + PROMPTS[3],
+        **more,
+    )
+
+
+def decode(step_both: Callable[..., StepResult], last: StepResult, positions: list[int], **more: object) -> StepResult:
+    num_seqs = len(positions)
+    return step_both(
+        sequence_ids=last.sequence_ids,
+        num_tokens=(1,) * num_seqs,
+        positions=tuple(positions),
+        samples=(True,) * num_seqs,
+        token_ids=last.token_ids,
+        **more,
+    )
+
+
+def test_prefills_and_padded_decodes_give_the_tokens_of_the_reference(step_both) -> None:
+    result = prefill(step_both)
+    for index in range(4):
+        result = decode(step_both, result, [len(prompt) + index for prompt in PROMPTS.values()])
+
+
+def test_scored_prompt_tokens_and_several_choices_of_a_prompt(step_both) -> None:
+    result = prefill(
+        step_both,
+        num_choices=(1, 3, 1),
+        scored_rows=(0, 2, 8),
+        scored_token_ids=(14, 92, 7),
+        scored_num_top=(0, 2, 1),
+    )
+    assert result.sequence_ids == (1, 2, 2, 2, 3)
+
+
+def test_blocks_are_swapped_copied_and_read_in_one_step(step_both) -> None:
+    """Sequence 2 leaves the device, its blocks go to sequence 1, and it comes back elsewhere."""
+    first = prefill(step_both)
+    one = replace(first, sequence_ids=(1,), token_ids=first.token_ids[:1])
+    second = decode(
+        step_both,
+        one,
+        [7],
+        changes=BlockChanges(
+            swap_outs=(20, 4, 1, 2, 2, 0),
+            copies=(3, 20),
+            replaced_sequence_ids=(1,),
+            replaced_indexes=(1,),
+            replaced_block_ids=(20,),
+        ),
+    )
+    both = replace(first, sequence_ids=(1, 2), token_ids=(second.token_ids[0], first.token_ids[1]))
+    decode(
+        step_both,
+        both,
+        [8, 2],
+        changes=BlockChanges(
+            swap_ins=(4, 9, 2, 10, 0, 12),
+            replaced_sequence_ids=(2, 2, 2),
+            replaced_indexes=(0, 1, 2),
+            replaced_block_ids=(9, 10, 12),
+        ),
+    )
+
+
+def test_a_step_without_tokens_is_only_its_moves(step_both) -> None:
+    first = prefill(step_both)
+    step_both(
+        changes=BlockChanges(
+            copies=(7, 19), replaced_sequence_ids=(1,), replaced_indexes=(0,), replaced_block_ids=(19,)
+        )
+    )
+    decode(step_both, first, [len(prompt) for prompt in PROMPTS.values()])
