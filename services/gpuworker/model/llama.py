@@ -15,6 +15,8 @@ from gpuworker.model.config import ModelConfig
 from gpuworker.model.rotary import Rotary, rotate
 from gpuworker.weights.source import EMBEDDING, FINAL_NORM, LM_HEAD, WeightSource, layer_tensor
 
+_CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelInput:
@@ -40,19 +42,21 @@ class _Layer:
 
 
 class Llama:
-    """Weights in ``dtype`` and the forward pass over them."""
+    """Weights in ``dtype`` on ``device`` and the forward pass over them, whose input must lie there too."""
 
-    def __init__(self, source: WeightSource, dtype: torch.dtype, max_model_len: int) -> None:
+    def __init__(
+        self, source: WeightSource, dtype: torch.dtype, max_model_len: int, device: torch.device = _CPU
+    ) -> None:
         self.config = source.config
         self.max_model_len = max_model_len
         self._scale = self.config.head_size**-0.5
         self._dtype = dtype
-        self._rotary = Rotary(self.config, max_model_len)
-        self._embedding = source.tensor(EMBEDDING).to(dtype)  # [vocab, hidden]
+        self._rotary = Rotary(self.config, max_model_len, device)
+        self._embedding = source.tensor(EMBEDDING).to(device, dtype)  # [vocab, hidden]
         tied = self.config.tie_word_embeddings
-        self._lm_head = self._embedding if tied else source.tensor(LM_HEAD).to(dtype)  # [vocab, hidden]
-        self._final_norm = source.tensor(FINAL_NORM).float()  # [hidden]
-        self._layers = [_load_layer(source, index, dtype) for index in range(self.config.num_layers)]
+        self._lm_head = self._embedding if tied else source.tensor(LM_HEAD).to(device, dtype)  # [vocab, hidden]
+        self._final_norm = source.tensor(FINAL_NORM).to(device, torch.float32)  # [hidden]
+        self._layers = [_load_layer(source, index, dtype, device) for index in range(self.config.num_layers)]
 
     @torch.inference_mode()
     def forward(self, batch: ModelInput, ops: KernelOps, cache: KVCache) -> Tensor:
@@ -82,13 +86,13 @@ def cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> KVCach
     return KVCacheShape(num_blocks, config.num_layers, config.num_kv_heads, block_size, config.head_size)
 
 
-def _load_layer(source: WeightSource, layer_index: int, dtype: torch.dtype) -> _Layer:
+def _load_layer(source: WeightSource, layer_index: int, dtype: torch.dtype, device: torch.device) -> _Layer:
     def load(*names: str) -> Tensor:
-        parts = [source.tensor(layer_tensor(layer_index, name)).to(dtype) for name in names]
+        parts = [source.tensor(layer_tensor(layer_index, name)).to(device, dtype) for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def load_norm(name: str) -> Tensor:
-        return source.tensor(layer_tensor(layer_index, name)).float()
+        return source.tensor(layer_tensor(layer_index, name)).to(device, torch.float32)
 
     return _Layer(
         input_norm=load_norm("input_layernorm.weight"),

@@ -5,18 +5,20 @@ from torch import Tensor
 
 from gpuworker.model.config import ModelConfig
 
+_CPU = torch.device("cpu")
+
 
 class Rotary:
     """Turns every pair of channels by an angle that grows with the position."""
 
-    def __init__(self, config: ModelConfig, num_positions: int) -> None:
+    def __init__(self, config: ModelConfig, num_positions: int, device: torch.device = _CPU) -> None:
         pairs = torch.arange(0, config.head_size, 2, dtype=torch.float32)
         frequencies = 1.0 / (config.rope_theta ** (pairs / config.head_size))
         if config.rope_divisors:
             frequencies = frequencies / torch.tensor(config.rope_divisors, dtype=torch.float32)
         angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
-        self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1)  # [num_positions, head_size]
-        self._sin = torch.cat((-angles.sin(), angles.sin()), dim=-1)  # [num_positions, head_size]
+        self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1).to(device)  # [num_positions, head_size]
+        self._sin = torch.cat((-angles.sin(), angles.sin()), dim=-1).to(device)  # [num_positions, head_size]
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of ``positions`` [num_tokens], each [num_tokens, 1, head_size]; for ``rotate``."""
