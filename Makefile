@@ -66,12 +66,13 @@ build/kernels.stamp: $(CSRC) | $(STAMPS)/install
 	  || { cat build/kernels.log >&2; exit 1; })
 	@touch $@
 
-cuda: $(STAMPS)/install ## build the CUDA kernels into build/cuda (needs nvcc, no device)
+cuda: $(STAMPS)/install ## build the CUDA kernels into services/gpuworker/lib (needs nvcc, no device)
 	@command -v $(NVCC) >/dev/null || { \
 	  echo "nvcc is missing: install the CUDA toolkit, 13.0 or later, or name it with NVCC=/path/to/nvcc" >&2; exit 1; }
 	@mkdir -p build/cuda
 	$(call timed,cuda,CUDACXX=$$(command -v $(NVCC)) $(call cmake,cuda,-DOCTAVO_CUDA=ON) >build/cuda/build.log \
 	  && $(BIN)/cmake --build build/cuda --parallel $(JOBS) --target octavo_cuda >>build/cuda/build.log \
+	  && $(BIN)/cmake --install build/cuda --component cuda --prefix services/gpuworker/lib >>build/cuda/build.log \
 	  || { cat build/cuda/build.log >&2; exit 1; })
 
 emulated: build/emulated.stamp ## build the CUDA kernels for the CPU, as tests/contract runs them
