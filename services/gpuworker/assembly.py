@@ -5,17 +5,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
+from gpuworker.backend import Backend
 from gpuworker.core.state import Limits
 from gpuworker.engine import Engine, Identity
 from gpuworker.errors import SettingsInvalid
-from gpuworker.executor import Executor
-from gpuworker.kernels import load_ops
-from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, num_cores
-from gpuworker.model.llama import Llama, cache_shape
-from gpuworker.settings import Dtype, Settings
-from gpuworker.weights.loading import content_digest, fingerprint, open_weights
+from gpuworker.machine import available_memory_bytes
+from gpuworker.model.config import ModelConfig
+from gpuworker.native.backend import can_compute, native_backend
+from gpuworker.settings import Kernels, Settings, StepKind, Weights
+from gpuworker.weights.loading import fingerprint, open_weights
+from gpuworker.weights.source import WeightSource
 
 logger = logging.getLogger(__name__)
 
@@ -24,35 +23,47 @@ _MOST_DEFAULT_KV_BYTES = 2**30
 
 def assemble(settings: Settings) -> Engine:
     """An engine that is ready to compute. Call it in the thread that will: thread teams belong to their caller."""
-    torch.set_num_threads(settings.threads or num_cores())
-    dtype = choose_dtype(settings.dtype)
-    ops = load_ops(settings.kernels.value)
     with _stage("weights opened"):
         source = open_weights(settings.model)
     max_model_len = choose_max_model_len(settings.max_model_len, source.config.max_position)
-    with _stage("fingerprint taken"):
-        model_fingerprint = fingerprint(source, content_digest(source), str(dtype))
     with _stage("weights loaded"):
-        model = Llama(source, dtype, max_model_len)
-    block_bytes = cache_shape(source.config, 1, settings.block_size).block_bytes(dtype)
-    num_device_blocks, num_host_blocks = choose_num_blocks(settings, block_bytes)
+        backend = load_backend(settings, source, max_model_len)
+    num_device_blocks, num_host_blocks = choose_num_blocks(settings, backend.block_bytes)
     limits = Limits(settings.block_size, num_device_blocks, num_host_blocks, max_model_len, source.config.vocab_size)
+    identity = Identity(
+        settings.worker_id,
+        source.name,
+        fingerprint(source, backend.content_digest, *backend.arithmetic),
+        backend.dtype,
+        backend.kernels,
+        backend.block_bytes,
+        limits,
+    )
+    logger.info("%s in %s with kernels %s, %s", source.name, backend.dtype, backend.kernels, limits)
     with _stage("KV pools allocated"):
-        device_pool, host_pool = (
-            ops.allocate(cache_shape(source.config, num_blocks, settings.block_size), dtype)
-            for num_blocks in (num_device_blocks, num_host_blocks)
-        )
-    dtype_name = str(dtype).removeprefix("torch.")
-    identity = Identity(settings.worker_id, source.name, model_fingerprint, dtype_name, ops.name, block_bytes, limits)
-    logger.info("%s in %s with kernels %s, %s", source.name, dtype_name, ops.name, limits)
-    return Engine(identity, Executor(model, ops, device_pool, host_pool))
+        return Engine(identity, backend.make_executor(num_device_blocks, num_host_blocks))
 
 
-def choose_dtype(asked: Dtype) -> torch.dtype:
-    """The type of weights and KV."""
-    if asked is Dtype.AUTO:
-        asked = Dtype.BFLOAT16 if has_fast_bfloat16() else Dtype.FLOAT32
-    return torch.bfloat16 if asked is Dtype.BFLOAT16 else torch.float32
+def load_backend(settings: Settings, source: WeightSource, max_model_len: int) -> Backend:
+    """The model with what computes it."""
+    if choose_step(settings, source.config) is StepKind.NATIVE:
+        return native_backend(settings, source, max_model_len)
+    from gpuworker.torch_backend import torch_backend  # noqa: PLC0415 (importing torch takes seconds)
+
+    return torch_backend(settings, source, max_model_len)
+
+
+def choose_step(settings: Settings, config: ModelConfig) -> StepKind:
+    """Who computes the steps. Raises ``SettingsInvalid`` where that contradicts other settings or the model."""
+    has_kernels = settings.kernels in (Kernels.AUTO, Kernels.CPU)
+    if settings.step is StepKind.NATIVE and not has_kernels:
+        raise SettingsInvalid(f"--kernels is {settings.kernels}, but --step native needs cpu")
+    if settings.step is StepKind.NATIVE and not can_compute(config):
+        raise SettingsInvalid(f"--step is native, but it cannot compute heads of {config.head_size}")
+    native = settings.step is not StepKind.TORCH and has_kernels and can_compute(config)
+    if not native and settings.weights.value not in (Weights.AUTO, settings.dtype.value):
+        raise SettingsInvalid(f"--weights is {settings.weights}, but steps in torch have the weights in the --dtype")
+    return StepKind.NATIVE if native else StepKind.TORCH
 
 
 def choose_max_model_len(asked: int | None, max_position: int) -> int:

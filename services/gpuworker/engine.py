@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from gpuworker.core.batch import Batch
 from gpuworker.core.state import Limits, StepState
-from gpuworker.core.steps import Drawn, SequenceId, Step, StepFailure, StepResult
+from gpuworker.core.steps import BlockChanges, Drawn, SequenceId, Step, StepFailure, StepResult
 from gpuworker.core.tables import BlockTable
 from gpuworker.errors import LogitsNotFinite, StepRefused
-from gpuworker.executor import Executor
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,16 @@ class Identity:
     kernel_backend: str
     block_bytes: int  # KV bytes of one block over all layers
     limits: Limits
+
+
+class Executor(Protocol):
+    """A model and its KV pools; it carries out what a step says and decides nothing."""
+
+    def move(self, changes: BlockChanges) -> None:
+        """Swap-outs, then swap-ins, then copies; each in the order given (paper §4.4, §4.5)."""
+
+    def compute(self, batch: Batch) -> Drawn:
+        """The tokens of ``batch.samples``. Raises ``LogitsNotFinite``, by sample, once all KV is written."""
 
 
 class Engine:

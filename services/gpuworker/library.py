@@ -112,7 +112,9 @@ class LoadedLibrary:
             raise MemoryError(message)
         raise KernelError(message) if status == DEVICE_ERROR else KernelInputError(message)
 
-    def declare(self, name: str, argtypes: tuple[type, ...], restype: type = ctypes.c_int32) -> Callable[..., Any]:
+    def declare(
+        self, name: str, argtypes: tuple[type, ...], restype: type | None = ctypes.c_int32
+    ) -> Callable[..., Any]:
         """The function ``name`` of the library, which takes and returns these types."""
         function = self._library[name]
         function.argtypes = argtypes

@@ -13,10 +13,9 @@ import typer
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gpuworker.assembly import assemble
-from gpuworker.errors import SettingsInvalid, WorkerError
-from gpuworker.kernels import KernelError
+from gpuworker.errors import KernelError, SettingsInvalid, WorkerError
 from gpuworker.servicer import Servicer
-from gpuworker.settings import Dtype, Kernels, LogLevel, Settings, parse_bytes
+from gpuworker.settings import Dtype, Kernels, LogLevel, Settings, StepKind, Weights, parse_bytes
 from gpuworker.v1 import gpuworker_pb2, gpuworker_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -47,7 +46,15 @@ def main(  # noqa: PLR0913 (one parameter per flag)
     max_model_len: Annotated[
         int | None, typer.Option(envvar="OCTAVO_MAX_MODEL_LEN", help="Tokens of the longest sequence")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(envvar="OCTAVO_DTYPE", help="auto: bfloat16 where it is fast")] = Dtype.AUTO,
+    dtype: Annotated[
+        Dtype, typer.Option(envvar="OCTAVO_DTYPE", help="Of KV and products; auto: bfloat16 where it is fast")
+    ] = Dtype.AUTO,
+    weights: Annotated[
+        Weights, typer.Option(envvar="OCTAVO_WEIGHTS", help="auto: packed if the file is quantized, else the dtype")
+    ] = Weights.AUTO,
+    step: Annotated[
+        StepKind, typer.Option(envvar="OCTAVO_STEP", help="auto: native with the cpu kernels, where it can")
+    ] = StepKind.AUTO,
     kernels: Annotated[Kernels, typer.Option(envvar="OCTAVO_KERNELS")] = Kernels.AUTO,
     threads: Annotated[int | None, typer.Option(envvar="OCTAVO_THREADS", help="[default: all cores]")] = None,
     worker_id: Annotated[
@@ -68,6 +75,8 @@ def main(  # noqa: PLR0913 (one parameter per flag)
             max_model_len=max_model_len,
             dtype=dtype,
             kernels=kernels,
+            weights=weights,
+            step=step,
             threads=threads,
             worker_id=socket.gethostname() if worker_id is None else worker_id,
         )

@@ -26,6 +26,24 @@ class Kernels(StrEnum):
     CPU = "cpu"
 
 
+class Weights(StrEnum):
+    """In what the weights are kept; ``auto`` is ``packed`` for a quantized file, else the ``dtype``."""
+
+    AUTO = "auto"
+    PACKED = "packed"  # each tensor in the blocks that its file has
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    Q8_0 = "q8_0"  # quantized when they are loaded
+
+
+class StepKind(StrEnum):
+    """Who computes a step; ``auto`` is ``native`` with the cpu kernels, where they can compute the model."""
+
+    AUTO = "auto"
+    NATIVE = "native"  # one call of the C++ library
+    TORCH = "torch"  # a torch program that calls the kernels
+
+
 class LogLevel(StrEnum):
     """What is logged."""
 
@@ -52,6 +70,8 @@ class Settings:
     max_model_len: int | None = None  # tokens
     dtype: Dtype = Dtype.AUTO
     kernels: Kernels = Kernels.AUTO
+    weights: Weights = Weights.AUTO
+    step: StepKind = StepKind.AUTO
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuworker import assembly
-from gpuworker.assembly import choose_dtype, choose_max_model_len, choose_num_blocks
+from gpuworker import assembly, torch_backend
+from gpuworker.assembly import choose_max_model_len, choose_num_blocks
 from gpuworker.errors import SettingsInvalid
 from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, num_cores
 from gpuworker.settings import Dtype, Settings, parse_bytes
+from gpuworker.torch_backend import choose_dtype
 
 
 def settings(**changes: object) -> Settings:
@@ -69,7 +70,7 @@ def test_the_longest_sequence_is_the_models_unless_a_shorter_one_is_asked_for():
 
 def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(monkeypatch):
     for fast, expected in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(assembly, "has_fast_bfloat16", lambda fast=fast: fast)
+        monkeypatch.setattr(torch_backend, "has_fast_bfloat16", lambda fast=fast: fast)
         assert choose_dtype(Dtype.AUTO) is expected
     assert choose_dtype(Dtype.BFLOAT16) is torch.bfloat16
     assert choose_dtype(Dtype.FLOAT32) is torch.float32
