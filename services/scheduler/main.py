@@ -24,6 +24,7 @@ from scheduler.command import command
 from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Administration, Engine, EngineConfig
+from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredWorker
 from scheduler.settings import Settings
 
 logger = logging.getLogger("scheduler")
@@ -46,16 +47,20 @@ async def serve_until_stopped(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, signals.receive)
         tokenizer = load_tokenizer(settings.model)
-        engine = Engine(GrpcWorker(settings.worker), GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
+        instruments = Instruments()
+        worker = MeasuredWorker(GrpcWorker(settings.worker), instruments)
+        engine = Engine(worker, GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
+        generator = MeasuredGenerator(engine, instruments, time.monotonic)
         fingerprint = model_fingerprint(settings.model, octavo_version())
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)
         template = load_chat_template(settings.model, tokenizer.special_tokens)
         grammars = await asyncio.to_thread(load_grammar_compiler, tokenizer.library_tokenizer, tokenizer.eos_token_ids)
         keys = None if settings.api_keys is None else key_source(settings.api_keys)
-        pools, worker = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
-        admin = Administration(engine.replica, pools, worker)
-        service = CompletionService(engine, tokenizer, model, settings.max_body_bytes, grammars)
-        app = create_app(service, admin, Access(keys, settings.admin_key), template)
+        pools, tables = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
+        admin = Administration(engine.replica, pools, tables)
+        service = CompletionService(generator, tokenizer, model, settings.max_body_bytes, grammars)
+        metrics = Exposition(instruments, admin)
+        app = create_app(service, admin, Access(keys, settings.admin_key), template, metrics.page)
         await engine.start()
         try:
             host, port = listener.getsockname()[:2]

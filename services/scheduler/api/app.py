@@ -15,6 +15,7 @@ from scheduler.api.chat import ChatService, chat_router
 from scheduler.api.completions import CompletionService, completions_router
 from scheduler.api.errors import install_error_handlers
 from scheduler.api.health import health_router
+from scheduler.api.metrics import MetricsPage, metrics_router, nothing_measured
 from scheduler.api.models import models_router
 from scheduler.api.open_requests import OpenRequests
 from scheduler.api.openapi import install_openapi
@@ -29,6 +30,7 @@ def create_app(
     admin: Administrator,
     access: Access | None = None,
     template: ChatTemplate | None = None,
+    metrics: MetricsPage = nothing_measured,
 ) -> FastAPI:
     """All routes over one service, behind one gate. The OpenAPI document is at `/openapi.json`."""
     generator = CallerGenerator(service.generator, OpenRequests())
@@ -40,6 +42,7 @@ def create_app(
     app.include_router(tokenization_router(TokenizationService(service, template), app.version))
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
+    app.include_router(metrics_router(metrics))
     app.include_router(aborts_router(generator))
     app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes)))
     require_classes(app.routes)

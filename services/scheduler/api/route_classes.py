@@ -20,6 +20,7 @@ ADMIN_PREFIX = "/admin/"
 ROUTE_CLASSES: Mapping[str, RouteClass] = {
     "/health": RouteClass.PUBLIC,
     "/ready": RouteClass.PUBLIC,
+    "/metrics": RouteClass.PUBLIC,
     "/version": RouteClass.PUBLIC,
     "/openapi.json": RouteClass.PUBLIC,
     "/v1/completions": RouteClass.INFERENCE,

@@ -73,6 +73,7 @@ PUBLIC, INFERENCE, ADMINISTRATION = RouteClass.PUBLIC, RouteClass.INFERENCE, Rou
 EXPECTED = {
     "/health": PUBLIC,
     "/ready": PUBLIC,
+    "/metrics": PUBLIC,
     "/version": PUBLIC,
     "/openapi.json": PUBLIC,
     "/v1/completions": INFERENCE,

@@ -1,0 +1,140 @@
+"""Ports that time what goes through them."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from types import TracebackType
+
+from scheduler.core.request import OutputDelta, Request, RequestId
+from scheduler.core.steps import Step, StepResult
+from scheduler.metrics.instruments import Instruments
+from scheduler.ports import Generator, Readiness, Worker, WorkerDescription
+
+
+class MeasuredWorker:
+    """``Worker`` that times its steps, and the gaps between those that share a sequence.
+
+    Between other steps there may have been no work, and so it says nothing how long the worker waited.
+    """
+
+    def __init__(self, worker: Worker, instruments: Instruments) -> None:
+        self._worker = worker
+        self._instruments = instruments
+        self._last_sequence_ids: frozenset[int] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """The worker's."""
+        return self._worker.is_open
+
+    async def attach(self, *, forget_sequences: bool) -> WorkerDescription:
+        """As the worker."""
+        self._last_sequence_ids = frozenset()
+        return await self._worker.attach(forget_sequences=forget_sequences)
+
+    async def execute(self, step: Step) -> StepResult:
+        """As the worker."""
+        result = await self._worker.execute(step)
+        if step.sequence_ids:
+            self._instruments.step_s.observe(result.compute_s)
+            self._instruments.computed_tokens.inc(len(step.token_ids))
+        if not self._last_sequence_ids.isdisjoint(step.sequence_ids):
+            self._instruments.step_gap_s.observe(result.idle_s)
+        self._last_sequence_ids = frozenset(step.sequence_ids)
+        return result
+
+    async def close(self) -> None:
+        """As the worker."""
+        await self._worker.close()
+
+
+class MeasuredGenerator:
+    """``Generator`` that counts tokens and times requests. ``now`` is a monotonic clock in seconds."""
+
+    def __init__(self, generator: Generator, instruments: Instruments, now: Callable[[], float]) -> None:
+        self._generator = generator
+        self._instruments = instruments
+        self._now = now
+
+    @property
+    def readiness(self) -> Readiness:
+        """The engine's."""
+        return self._generator.readiness
+
+    @property
+    def max_model_len(self) -> int:
+        """The engine's."""
+        return self._generator.max_model_len
+
+    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
+        """The engine's."""
+        return self._generator.max_output_tokens(num_prompt_tokens, num_choices)
+
+    def check(self, request: Request) -> None:
+        """As the engine."""
+        self._generator.check(request)
+
+    def check_together(self, requests: Sequence[Request]) -> None:
+        """As the engine."""
+        self._generator.check_together(requests)
+
+    def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
+        """As the engine."""
+        stream = self._generator.generate(request)
+        self._instruments.prompt_tokens.inc(len(request.prompt_token_ids))
+        return _MeasuredStream(stream, self._instruments, self._now)
+
+    def abort(self, request_id: RequestId) -> bool:
+        """As the engine."""
+        return self._generator.abort(request_id)
+
+    async def drain(self, deadline_s: float) -> None:
+        """As the engine."""
+        await self._generator.drain(deadline_s)
+
+
+class _MeasuredStream(AsyncGenerator[OutputDelta, None]):
+    def __init__(
+        self, stream: AsyncGenerator[OutputDelta, None], instruments: Instruments, now: Callable[[], float]
+    ) -> None:
+        self._stream = stream
+        self._instruments = instruments
+        self._now = now
+        self._started_s: float | None = now()  # None once the end was noted
+        self._last_s: dict[int, float] = {}  # by choice: when it got its last token
+
+    async def asend(self, value: None) -> OutputDelta:
+        """The next delta."""
+        try:
+            delta = await self._stream.asend(value)
+        except BaseException:
+            self._note_end()
+            raise
+        if delta.token_ids:
+            self._note_tokens(delta)
+        if delta.finish_reason is not None:
+            self._instruments.ended_choices.labels(delta.finish_reason.value).inc()
+        return delta
+
+    async def athrow(self, typ: object, val: object = None, tb: TracebackType | None = None) -> OutputDelta:
+        """As the stream."""
+        self._note_end()
+        return await self._stream.athrow(typ, val, tb)  # type: ignore[call-overload,no-any-return]
+
+    async def aclose(self) -> None:
+        """As the stream."""
+        self._note_end()
+        await self._stream.aclose()
+
+    def _note_tokens(self, delta: OutputDelta) -> None:
+        now_s = self._now()
+        self._instruments.output_tokens.inc(len(delta.token_ids))
+        last_s = self._last_s.get(delta.choice_index)
+        if last_s is not None:
+            self._instruments.inter_token_s.observe(now_s - last_s)
+        elif not self._last_s and self._started_s is not None:
+            self._instruments.first_token_s.observe(now_s - self._started_s)
+        self._last_s[delta.choice_index] = now_s
+
+    def _note_end(self) -> None:
+        if self._started_s is not None:
+            self._instruments.request_s.observe(self._now() - self._started_s)
+            self._started_s = None
