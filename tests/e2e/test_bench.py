@@ -1,0 +1,61 @@
+"""`octavo bench` against a real cluster, with tiny sizes."""
+
+import json
+import subprocess
+import sys
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "octavo", "bench", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_serve_measures_a_cluster_and_writes_figures_and_a_picture(cluster, tmp_path):
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.svg"
+    words = ("--workload", "prefix", "--num-requests", "3", "--concurrency", "1", "--warm-up", "0")
+    done = bench("serve", *words, "--data-dir", str(cluster.data_dir), "--json", str(figures), "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert "time to first token" in done.stdout
+    (run,) = json.loads(figures.read_text())["runs"]
+    assert run["prompts"] == "token ids"
+    summary = run["summary"]
+    assert summary["errors"] == {}
+    assert summary["num_prompt_tokens"] == 3 * 544
+    assert summary["num_output_tokens"] == 3 * 32  # no end of sequence cut one short
+    assert summary["prefix_hit_rate"] == 2 * 512 / (3 * 544)  # the second and the third find what the first left
+    assert 0 < run["gauges"]["max_kv_use"] < 1
+    assert [record["num_cached_tokens"] for record in run["records"]] == [0, 512, 512]
+    assert picture.read_text().rstrip().endswith("</svg>")
+
+
+def test_serve_sweeps_rates_and_counts_what_misses_an_objective(cluster, tmp_path):
+    figures = tmp_path / "figures.json"
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("num_prefill_tokens,num_decode_tokens\n8,2\n9,3\n4000,9\n")
+    words = ("--trace", str(lengths), "--rates", "40,80", "--slo-ttft", "0.001", "--json", str(figures))
+    done = bench("serve", "--url", cluster.base_url, *words)
+    assert done.returncode == 0, done.stderr
+    assert "1 requests are longer than the server's sequences may be" in done.stdout
+    runs = json.loads(figures.read_text())["runs"]
+    assert [run["rate"] for run in runs] == [40.0, 80.0]
+    for run in runs:
+        assert run["num_skipped"] == 1
+        assert run["summary"]["num_completed"] == 2
+        assert run["summary"]["good_share"] == 0  # nobody answers within a microsecond
+
+
+def test_latency_starts_a_cluster_of_its_own_and_shows_medians(tmp_path):
+    figures = tmp_path / "figures.json"
+    words = ("--batch-size", "2", "--repeats", "2", "--kv-memory", "64MiB", "--threads", "2")
+    done = bench("latency", *words, "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    assert "median of 2 batches" in done.stdout
+    runs = json.loads(figures.read_text())["runs"]
+    assert [run["summary"]["num_output_tokens"] for run in runs] == [256, 256]
+    assert {run["summary"]["prefix_hit_rate"] for run in runs} == {0.0}
+
+
+def test_a_server_that_is_not_there_is_an_error_and_not_a_figure():
+    done = bench("serve", "--url", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "127.0.0.1:9 does not answer" in done.stderr
