@@ -6,6 +6,8 @@
 #include "dispatch.h"
 #include "guarded.h"
 #include "octavo.h"
+#include "rows.h"
+#include "sampling.h"
 #include "transfers.h"
 
 namespace {
@@ -42,3 +44,17 @@ int32_t octavo_cpu_paged_attention(octavo_paged_attention_params params) {
 int32_t octavo_cpu_copy_blocks(octavo_copy_blocks_params params) { return checked(params, octavo::copy_blocks); }
 
 int32_t octavo_cpu_swap_blocks(octavo_swap_blocks_params params) { return checked(params, octavo::swap_blocks); }
+
+int32_t octavo_cpu_rotary(octavo_rotary_params params) { return checked(params, octavo::rotary); }
+
+int32_t octavo_cpu_rms_norm(octavo_norm_params params) { return checked(params, octavo::rms_norm); }
+
+int32_t octavo_cpu_layer_norm(octavo_norm_params params) { return checked(params, octavo::layer_norm); }
+
+int32_t octavo_cpu_silu_mul(octavo_activation_params params) { return checked(params, octavo::silu_mul); }
+
+int32_t octavo_cpu_gelu(octavo_activation_params params) { return checked(params, octavo::gelu); }
+
+int32_t octavo_cpu_gelu_tanh(octavo_activation_params params) { return checked(params, octavo::gelu_tanh); }
+
+int32_t octavo_cpu_sample(octavo_sample_params params) { return checked(params, octavo::sample); }

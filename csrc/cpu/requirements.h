@@ -26,6 +26,10 @@ inline void require_positive(const char *name, int64_t value) {
     if (value < 1) refuse(name, value, "at least 1");
 }
 
+inline void require_multiple(const char *name, int64_t value, int64_t factor) {
+    if (value < 1 || value % factor != 0) refuse(name, value, "a positive multiple of " + std::to_string(factor));
+}
+
 inline void require_pointer(const char *name, const void *pointer, int64_t count) {
     if (pointer == nullptr && count > 0) throw ArgumentError(std::string(name) + " is null");
 }

@@ -1,5 +1,6 @@
 #include "elements.h"
 #include "entry.h"
+#include "row_arguments.h"
 
 namespace octavo::cuda {
 namespace {
@@ -41,10 +42,7 @@ __global__ void __launch_bounds__(kThreads) activate(octavo_activation_params pa
 }
 
 void check(const octavo_activation_params &params) {
-    require_range("num_tokens", params.num_tokens, 0, INT32_MAX);
-    require_multiple("width", params.width, 8);
-    require_pointer("input", params.input, params.num_tokens);
-    require_pointer("output", params.output, params.num_tokens);
+    check_activation(params);
     require_aligned("input", params.input);
     require_aligned("output", params.output);
 }

@@ -60,10 +60,6 @@ template <class Function> void with_element(int32_t dtype, Function function) {
     return function(__half{});
 }
 
-inline void require_multiple(const char *name, int64_t value, int64_t factor) {
-    if (value < 1 || value % factor != 0) refuse(name, value, "a positive multiple of " + std::to_string(factor));
-}
-
 inline void require_aligned(const char *name, const void *pointer) {
     if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0)
         throw ArgumentError(std::string(name) + " does not start at a multiple of 16 bytes");

@@ -1,6 +1,7 @@
 #include "block_reduction.h"
 #include "elements.h"
 #include "entry.h"
+#include "row_arguments.h"
 
 namespace octavo::cuda {
 namespace {
@@ -79,11 +80,7 @@ template <class T, bool kCentered> __global__ void __launch_bounds__(kThreads) n
 }
 
 void check(const octavo_norm_params &params) {
-    require_range("num_tokens", params.num_tokens, 0, INT32_MAX);
-    require_multiple("hidden_size", params.hidden_size, 8);
-    require_pointer("residual", params.residual, params.num_tokens);
-    require_pointer("weight", params.weight, params.num_tokens);
-    require_pointer("output", params.output, params.num_tokens);
+    check_norm(params);
     require_aligned("input", params.input);
     require_aligned("residual", params.residual);
     require_aligned("weight", params.weight);

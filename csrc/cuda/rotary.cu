@@ -1,5 +1,6 @@
 #include "elements.h"
 #include "entry.h"
+#include "row_arguments.h"
 
 namespace octavo::cuda {
 namespace {
@@ -46,16 +47,7 @@ template <class T> __global__ void __launch_bounds__(kThreads) rotary(octavo_rot
 }
 
 void check(const octavo_rotary_params &params) {
-    require_range("num_tokens", params.num_tokens, 0, INT32_MAX);
-    require_positive("num_heads", params.num_heads);
-    require_multiple("head_size", params.head_size, 16);
-    require_multiple("token_stride", params.token_stride, 8);
-    if (params.token_stride < int64_t{params.num_heads} * params.head_size)
-        refuse("token_stride", params.token_stride, "at least num_heads * head_size");
-    require_pointer("heads", params.heads, params.num_tokens);
-    require_pointer("cosines", params.cosines, params.num_tokens);
-    require_pointer("sines", params.sines, params.num_tokens);
-    require_pointer("positions", params.positions, params.num_tokens);
+    check_rotary(params);
     require_aligned("heads", params.heads);
     require_aligned("cosines", params.cosines);
     require_aligned("sines", params.sines);

@@ -16,7 +16,7 @@ template <class T> void rotary_turns_pairs_half_a_head_apart(int num_tokens, int
     for (int token = 0; token < num_tokens; ++token) positions[token] = (7 * token + 10) % num_positions;
     std::vector<T> heads(before);
     REQUIRE(octavo_cuda_rotary({heads.data(), cosines.data(), sines.data(), positions.data(), num_tokens, stride,
-                                num_heads, head_size, Element<T>::kDtype},
+                                num_heads, head_size, Element<T>::kDtype, num_positions},
                                nullptr) == OCTAVO_OK);
     for (int token = 0; token < num_tokens; ++token)
         for (int place = 0; place < stride; ++place) {
@@ -125,7 +125,7 @@ void bad_arguments_are_refused_with_name_value_and_limit() {
                     "input does not start at a multiple of 16 bytes");
     require_refused(octavo_cuda_rms_norm({nullptr, data, nullptr, nullptr, data, 1, 8, OCTAVO_FLOAT32, 0}, nullptr),
                     "weight is null");
-    require_refused(octavo_cuda_rotary({data, data, data, nullptr, 1, 16, 2, 16, OCTAVO_FLOAT32}, nullptr),
+    require_refused(octavo_cuda_rotary({data, data, data, nullptr, 1, 16, 2, 16, OCTAVO_FLOAT32, 1}, nullptr),
                     "token_stride is 16, must be at least num_heads * head_size");
 }
 
@@ -133,7 +133,7 @@ void no_tokens_are_no_work() {
     REQUIRE(octavo_cuda_gelu({nullptr, nullptr, 0, 8, OCTAVO_FLOAT32}, nullptr) == OCTAVO_OK);
     REQUIRE(octavo_cuda_rms_norm({nullptr, nullptr, nullptr, nullptr, nullptr, 0, 8, OCTAVO_FLOAT32, 0}, nullptr) ==
             OCTAVO_OK);
-    REQUIRE(octavo_cuda_rotary({nullptr, nullptr, nullptr, nullptr, 0, 16, 1, 16, OCTAVO_FLOAT32}, nullptr) ==
+    REQUIRE(octavo_cuda_rotary({nullptr, nullptr, nullptr, nullptr, 0, 16, 1, 16, OCTAVO_FLOAT32, 0}, nullptr) ==
             OCTAVO_OK);
 }
 

@@ -32,21 +32,22 @@ template <class T> std::vector<int64_t> sampled(const Rows &batch) {
     const int num_rows = static_cast<int>(batch.rows.size());
     std::vector<float> workspace = not_numbers<float>(num_rows * ((batch.vocab_size + 3) / 4 * 4));
     std::vector<int64_t> token_ids(num_rows, -7);
-    const octavo_sample_params params{logits.data(),
-                                      batch.rows.data(),
-                                      batch.seen_token_ids.data(),
-                                      batch.output_counts.data(),
-                                      workspace.data(),
-                                      token_ids.data(),
-                                      num_rows,
-                                      batch.vocab_size,
-                                      Element<T>::kDtype};
+    octavo_sample_params params{};
+    params.logits = logits.data();
+    params.rows = batch.rows.data();
+    params.seen_token_ids = batch.seen_token_ids.data();
+    params.output_counts = batch.output_counts.data();
+    params.workspace = workspace.data();
+    params.token_ids = token_ids.data();
+    params.num_logits = params.num_rows = num_rows;
+    params.vocab_size = batch.vocab_size;
+    params.dtype = Element<T>::kDtype;
     REQUIRE(octavo_cuda_sample(params, nullptr) == OCTAVO_OK);
     return token_ids;
 }
 
 double uniform(const octavo_sampling_row &row) {
-    return octavo::cuda::random_bits52(row.seed, row.choice_index, row.position) * 0x1p-52;
+    return octavo::random_bits52(row.seed, row.choice_index, row.position) * 0x1p-52;
 }
 
 void keep_from(std::vector<float> &values, float threshold, float filling) {
@@ -182,8 +183,8 @@ void the_first_of_equals_is_the_largest() {
 }
 
 void philox_gives_the_numbers_of_the_paper() {
-    const auto words = [](octavo::cuda::PhiloxWords counter, uint32_t key0, uint32_t key1) {
-        const octavo::cuda::PhiloxWords drawn = octavo::cuda::philox4x32(counter, key0, key1);
+    const auto words = [](octavo::PhiloxWords counter, uint32_t key0, uint32_t key1) {
+        const octavo::PhiloxWords drawn = octavo::philox4x32(counter, key0, key1);
         return std::vector<uint32_t>(drawn.words, drawn.words + 4);
     };
     REQUIRE(words({{0, 0, 0, 0}}, 0, 0) == (std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -11,44 +11,10 @@ import torch
 
 from gpuworker.core.steps import NO_TOKEN, SamplingParams
 from gpuworker.core.steps import Sample as Draw
+from gpuworker.row_structs import SampleParams, SamplingRow
 from gpuworker.sampling import sample
 
 LIBRARY = Path(__file__).parents[2] / "build" / "emulated" / "tests" / "liboctavo_cuda_emulated.so"
-
-
-class SamplingRow(ctypes.Structure):
-    """``octavo_sampling_row``."""
-
-    _fields_ = (
-        ("top_p", ctypes.c_double),
-        ("seed", ctypes.c_uint64),
-        ("seen_start", ctypes.c_int64),
-        ("seen_end", ctypes.c_int64),
-        ("position", ctypes.c_uint32),
-        ("choice_index", ctypes.c_uint32),
-        ("top_k", ctypes.c_int32),
-        ("temperature", ctypes.c_float),
-        ("log_min_p", ctypes.c_float),
-        ("repetition_penalty", ctypes.c_float),
-        ("frequency_penalty", ctypes.c_float),
-        ("presence_penalty", ctypes.c_float),
-    )
-
-
-class SampleParams(ctypes.Structure):
-    """``octavo_sample_params``."""
-
-    _fields_ = (
-        ("logits", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
-        ("seen_token_ids", ctypes.c_void_p),
-        ("output_counts", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("token_ids", ctypes.c_void_p),
-        ("num_rows", ctypes.c_int32),
-        ("vocab_size", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +29,16 @@ def sample_on_cuda():
         rows = (SamplingRow * num_rows)(*map(to_row, draws))
         workspace = torch.full((num_rows, (vocab_size + 3) // 4 * 4), math.nan)
         token_ids = torch.empty(num_rows, dtype=torch.int64)
-        pointers = (logits.data_ptr(), ctypes.addressof(rows), None, None, workspace.data_ptr(), token_ids.data_ptr())
-        assert function(SampleParams(*pointers, num_rows, vocab_size, 0), None) == 0
+        params = SampleParams(
+            logits=logits.data_ptr(),
+            rows=ctypes.addressof(rows),
+            workspace=workspace.data_ptr(),
+            token_ids=token_ids.data_ptr(),
+            num_logits=num_rows,
+            num_rows=num_rows,
+            vocab_size=vocab_size,
+        )
+        assert function(params, None) == 0
         return token_ids.tolist()
 
     return run

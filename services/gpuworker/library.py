@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuworker.errors import KernelError, KernelInputError, KernelsUnavailable
+from gpuworker.row_structs import ActivationParams, NormParams, RotaryParams, SampleParams
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 OUT_OF_MEMORY = 2
 DEVICE_ERROR = 3
@@ -134,6 +135,13 @@ class KernelLibrary(LoadedLibrary):
         self.paged_attention = self.declare("octavo_cpu_paged_attention", (PagedAttentionParams,))
         self.copy_blocks = self.declare("octavo_cpu_copy_blocks", (CopyBlocksParams,))
         self.swap_blocks = self.declare("octavo_cpu_swap_blocks", (SwapBlocksParams,))
+        self.rotary = self.declare("octavo_cpu_rotary", (RotaryParams,))
+        self.rms_norm = self.declare("octavo_cpu_rms_norm", (NormParams,))
+        self.layer_norm = self.declare("octavo_cpu_layer_norm", (NormParams,))
+        self.silu_mul = self.declare("octavo_cpu_silu_mul", (ActivationParams,))
+        self.gelu = self.declare("octavo_cpu_gelu", (ActivationParams,))
+        self.gelu_tanh = self.declare("octavo_cpu_gelu_tanh", (ActivationParams,))
+        self.sample = self.declare("octavo_cpu_sample", (SampleParams,))
 
     @property
     def isa(self) -> str:

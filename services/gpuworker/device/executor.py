@@ -16,9 +16,9 @@ from gpuworker.errors import LogitsNotFinite
 from gpuworker.executor import move_blocks
 from gpuworker.kernels import KVCache
 from gpuworker.kernels.cuda import CudaOps
-from gpuworker.kernels.cuda_library import NOT_FINITE
 from gpuworker.logprobs import read_scores, score_table
 from gpuworker.model.llama import Llama, ModelInput
+from gpuworker.row_structs import NOT_FINITE
 from gpuworker.sampling import with_rules
 
 Table = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuworker.core.steps import Sample
-from gpuworker.kernels.cuda_library import ROW_BYTES, SamplingRow
+from gpuworker.row_structs import ROW_BYTES, SamplingRow
 
 _ROW = np.dtype(SamplingRow)
 

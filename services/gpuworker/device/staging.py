@@ -14,8 +14,8 @@ from gpuworker.core.batch import Batch
 from gpuworker.device.sampling_rows import pack
 from gpuworker.kernels import AttentionBatch
 from gpuworker.kernels.cuda_device import Device
-from gpuworker.kernels.cuda_library import ROW_BYTES
 from gpuworker.model.llama import ModelInput
+from gpuworker.row_structs import ROW_BYTES
 
 _ALIGNMENT = 16  # bytes, of every column
 

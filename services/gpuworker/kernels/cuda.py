@@ -16,10 +16,11 @@ from gpuworker.kernels.checks import (
     require_in_range,
 )
 from gpuworker.kernels.cuda_device import CudaDevice, Device, what_is_missing
-from gpuworker.kernels.cuda_library import CUDA, HEAD_SIZES, LARGEST_BLOCK_SIZE, ROW_BYTES, CudaLibrary, SampleParams
+from gpuworker.kernels.cuda_library import CUDA, HEAD_SIZES, LARGEST_BLOCK_SIZE, CudaLibrary
 from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 from gpuworker.kernels.structs import DTYPE_CODES, CallStructs
 from gpuworker.library import installed_library
+from gpuworker.row_structs import ROW_BYTES, SampleParams
 
 _BLOCKS_PER_MULTIPROCESSOR = 2  # thread blocks that attention should have at least to keep the device busy
 _ROWS_PER_TILE = 16
@@ -117,7 +118,7 @@ class CudaOps:
 
         A row with NaN or +inf has ``NOT_FINITE`` instead, one where all are -inf ``NO_TOKEN``.
         ``logits``: [num_rows, vocab_size], contiguous, with all rules applied. ``rows``: as many ``SamplingRow`` as
-        bytes [num_rows, 64], on the device.
+        bytes [num_rows, ROW_BYTES], on the device.
         """
         num_rows, vocab_size = logits.shape
         if not logits.is_contiguous() or tuple(rows.shape) != (num_rows, ROW_BYTES):
@@ -128,15 +129,14 @@ class CudaOps:
         token_ids = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
         workspace = self.device.workspace(num_rows * ((vocab_size + 3) // 4) * 16)
         params = SampleParams(
-            logits.data_ptr(),
-            rows.data_ptr(),
-            None,
-            None,
-            workspace.data_ptr(),
-            token_ids.data_ptr(),
-            num_rows,
-            vocab_size,
-            DTYPE_CODES[logits.dtype],
+            logits=logits.data_ptr(),
+            rows=rows.data_ptr(),
+            workspace=workspace.data_ptr(),
+            token_ids=token_ids.data_ptr(),
+            num_logits=num_rows,
+            num_rows=num_rows,
+            vocab_size=vocab_size,
+            dtype=DTYPE_CODES[logits.dtype],
         )
         self._library.check(self._library.sample(params, self.device.compute_stream))
         return token_ids

@@ -17,9 +17,9 @@ from gpuworker.device.sampling_rows import pack
 from gpuworker.device.staging import Extents, StagedStep, Staging, extents_of
 from gpuworker.executor import move_blocks
 from gpuworker.kernels.cuda import most_thread_blocks
-from gpuworker.kernels.cuda_library import ROW_BYTES, SamplingRow
 from gpuworker.logprobs import read_scores, score_table, scores
 from gpuworker.model.llama import ModelInput
+from gpuworker.row_structs import ROW_BYTES, SamplingRow
 
 SHAPE = GraphShape(block_size=4, max_blocks=3, padding_block=50, sizes=(1, 2, 4, 8))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuworker import library
+from gpuworker import library, row_structs
 from gpuworker.kernels import (
     AttentionBatch,
     KernelError,
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
 
 def test_a_library_of_another_abi_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "ABI_VERSION", 99)
-    with pytest.raises(KernelsUnavailable, match="ABI version 1, this package needs 99"):
+    with pytest.raises(KernelsUnavailable, match="ABI version 2, this package needs 99"):
         KernelLibrary()
 
 
@@ -144,11 +144,11 @@ def test_an_unknown_instruction_set_is_refused_and_the_old_one_kept() -> None:
         (library.PagedAttentionParams, "octavo_paged_attention_params"),
         (library.CopyBlocksParams, "octavo_copy_blocks_params"),
         (library.SwapBlocksParams, "octavo_swap_blocks_params"),
-        (cuda_library.RotaryParams, "octavo_rotary_params"),
-        (cuda_library.NormParams, "octavo_norm_params"),
-        (cuda_library.ActivationParams, "octavo_activation_params"),
-        (cuda_library.SamplingRow, "octavo_sampling_row"),
-        (cuda_library.SampleParams, "octavo_sample_params"),
+        (row_structs.RotaryParams, "octavo_rotary_params"),
+        (row_structs.NormParams, "octavo_norm_params"),
+        (row_structs.ActivationParams, "octavo_activation_params"),
+        (row_structs.SamplingRow, "octavo_sampling_row"),
+        (row_structs.SampleParams, "octavo_sample_params"),
     ],
 )
 def test_structs_have_the_fields_of_the_header_in_its_order(struct: type[ctypes.Structure], name: str) -> None:
