@@ -9,10 +9,11 @@ from gpuworker.backend import Backend
 from gpuworker.core.state import Limits
 from gpuworker.engine import Engine, Identity
 from gpuworker.errors import SettingsInvalid
-from gpuworker.machine import available_memory_bytes
+from gpuworker.library import CUDA, installed_library
+from gpuworker.machine import available_memory_bytes, has_nvidia_driver
 from gpuworker.model.config import ModelConfig
 from gpuworker.native.backend import can_compute, native_backend
-from gpuworker.settings import Kernels, Settings, StepKind, Weights
+from gpuworker.settings import Dtype, Kernels, Settings, StepKind, Weights
 from gpuworker.weights.loading import fingerprint, open_weights
 from gpuworker.weights.source import WeightSource
 
@@ -28,7 +29,7 @@ def assemble(settings: Settings) -> Engine:
     max_model_len = choose_max_model_len(settings.max_model_len, source.config.max_position)
     with _stage("weights loaded"):
         backend = load_backend(settings, source, max_model_len)
-    num_device_blocks, num_host_blocks = choose_num_blocks(settings, backend.block_bytes)
+    num_device_blocks, num_host_blocks = choose_num_blocks(settings, backend.block_bytes, backend.device_kv_bytes)
     limits = Limits(settings.block_size, num_device_blocks, num_host_blocks, max_model_len, source.config.vocab_size)
     identity = Identity(
         settings.worker_id,
@@ -46,11 +47,30 @@ def assemble(settings: Settings) -> Engine:
 
 def load_backend(settings: Settings, source: WeightSource, max_model_len: int) -> Backend:
     """The model with what computes it."""
-    if choose_step(settings, source.config) is StepKind.NATIVE:
+    step = choose_step(settings, source.config)
+    if uses_cuda(settings):
+        from gpuworker.device.backend import cuda_backend  # noqa: PLC0415 (importing torch takes seconds)
+
+        return cuda_backend(settings, source, max_model_len)
+    if settings.dtype is Dtype.FLOAT16 and settings.kernels is not Kernels.REFERENCE:
+        raise SettingsInvalid("--dtype is float16, but the cpu kernels have float32 and bfloat16")
+    if step is StepKind.NATIVE:
         return native_backend(settings, source, max_model_len)
     from gpuworker.torch_backend import torch_backend  # noqa: PLC0415 (importing torch takes seconds)
 
     return torch_backend(settings, source, max_model_len)
+
+
+def uses_cuda(settings: Settings) -> bool:
+    """Whether steps are computed on a CUDA device: if asked for, or if one can be used and nothing asked rules it out."""
+    if settings.kernels is not Kernels.AUTO:
+        return settings.kernels is Kernels.CUDA
+    fits = settings.step is not StepKind.NATIVE and settings.weights.value in (Weights.AUTO, settings.dtype.value)
+    if not fits or not has_nvidia_driver() or not installed_library(CUDA).is_file():
+        return False
+    from gpuworker.kernels.cuda import can_be_used  # noqa: PLC0415 (importing torch takes seconds)
+
+    return can_be_used()
 
 
 def choose_step(settings: Settings, config: ModelConfig) -> StepKind:
@@ -73,20 +93,25 @@ def choose_max_model_len(asked: int | None, max_position: int) -> int:
     return asked or max_position
 
 
-def choose_num_blocks(settings: Settings, block_bytes: int) -> tuple[int, int]:
+def choose_num_blocks(settings: Settings, block_bytes: int, device_kv_bytes: int | None = None) -> tuple[int, int]:
     """Blocks of the device and of the host pool.
 
-    Without a number or a budget, the device pool takes a quarter of the memory that is available, 1 GiB at most; the
-    host pool has half as many blocks, whose memory is committed when the first one is swapped.
+    Without a number or a budget, the device pool takes ``device_kv_bytes``, or, in host memory, a quarter of what is
+    available, 1 GiB at most. The host pool has half as many blocks, committed when the first one is swapped; beside a
+    device it is pinned from the start, and takes a quarter of what is available at most.
     """
     num_device_blocks = settings.num_device_blocks
+    host_bytes = available_memory_bytes() // 4
     if num_device_blocks is None:
-        budget = settings.kv_memory_bytes or min(available_memory_bytes() // 4, _MOST_DEFAULT_KV_BYTES)
+        default = min(host_bytes, _MOST_DEFAULT_KV_BYTES) if device_kv_bytes is None else device_kv_bytes
+        budget = settings.kv_memory_bytes or default
         num_device_blocks = budget // block_bytes
         if num_device_blocks < 1:
             raise SettingsInvalid(f"--kv-memory is {budget} bytes, but one block takes {block_bytes}")
-    host = settings.num_host_blocks
-    return num_device_blocks, num_device_blocks // 2 if host is None else host
+    if settings.num_host_blocks is not None:
+        return num_device_blocks, settings.num_host_blocks
+    half = num_device_blocks // 2
+    return num_device_blocks, half if device_kv_bytes is None else min(half, host_bytes // block_bytes)
 
 
 @contextmanager

@@ -16,3 +16,4 @@ class Backend:
     content_digest: bytes  # SHA-256 over the model's files
     block_bytes: int  # KV bytes of one block over all layers
     make_executor: Callable[[int, int], Executor]  # with pools of so many device and host blocks
+    device_kv_bytes: int | None = None  # of a device's own memory, for KV; none: KV lies in the host's

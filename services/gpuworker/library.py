@@ -29,6 +29,8 @@ CPU = LibraryKind(
     "cpu", "liboctavo_cpu.so", "build it with `make kernels`, or install octavo without OCTAVO_NO_KERNELS"
 )
 
+CUDA = LibraryKind("cuda", "liboctavo_cuda.so", "build and install it with `make cuda`, which needs nvcc")
+
 
 class CacheStruct(ctypes.Structure):
     """``octavo_cache``."""

@@ -1,9 +1,11 @@
 """What this machine offers: cores, memory, instructions."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+_NVIDIA_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # Linux, and Linux under Windows
 
 
 def num_cores() -> int:
@@ -20,6 +22,11 @@ def available_memory_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path =
     except OSError:
         return available
     return available if limit == "max" else min(available, max(int(limit) - int(used), 0))
+
+
+def has_nvidia_driver(drivers: Iterable[Path] = _NVIDIA_DRIVERS) -> bool:
+    """Whether there may be a CUDA device; torch, which knows, takes seconds to import."""
+    return any(path.exists() for path in drivers)
 
 
 def has_fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:

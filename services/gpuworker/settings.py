@@ -11,19 +11,21 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 class Dtype(StrEnum):
-    """Type of weights and KV; ``auto`` is bfloat16 where the CPU multiplies it itself."""
+    """Type of weights and KV; ``auto`` is bfloat16 on a CUDA device and where the CPU multiplies it itself."""
 
     AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"  # not with the cpu kernels
 
 
 class Kernels(StrEnum):
-    """Which implementation of ``KernelOps``."""
+    """Which implementation of ``KernelOps``; ``auto`` is ``cuda`` where it can be used, else ``cpu``."""
 
     AUTO = "auto"
     REFERENCE = "reference"
     CPU = "cpu"
+    CUDA = "cuda"
 
 
 class Weights(StrEnum):

@@ -35,4 +35,5 @@ def choose_dtype(asked: Dtype) -> torch.dtype:
     """The type of weights and KV."""
     if asked is Dtype.AUTO:
         asked = Dtype.BFLOAT16 if has_fast_bfloat16() else Dtype.FLOAT32
-    return torch.bfloat16 if asked is Dtype.BFLOAT16 else torch.float32
+    dtype: torch.dtype = getattr(torch, asked)
+    return dtype

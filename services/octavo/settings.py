@@ -14,6 +14,7 @@ class Dtype(StrEnum):
     AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
 
 
 class Kernels(StrEnum):
@@ -22,6 +23,7 @@ class Kernels(StrEnum):
     AUTO = "auto"
     REFERENCE = "reference"
     CPU = "cpu"
+    CUDA = "cuda"
 
 
 class PreemptionMode(StrEnum):

@@ -16,10 +16,10 @@ from gpuworker.kernels.checks import (
     require_in_range,
 )
 from gpuworker.kernels.cuda_device import CudaDevice, Device, what_is_missing
-from gpuworker.kernels.cuda_library import CUDA, HEAD_SIZES, LARGEST_BLOCK_SIZE, CudaLibrary
+from gpuworker.kernels.cuda_library import HEAD_SIZES, LARGEST_BLOCK_SIZE, CudaLibrary
 from gpuworker.kernels.ops import AttentionBatch, KVCache, KVCacheShape
 from gpuworker.kernels.structs import DTYPE_CODES, CallStructs
-from gpuworker.library import installed_library
+from gpuworker.library import CUDA, installed_library
 from gpuworker.row_structs import ROW_BYTES, SampleParams
 
 _BLOCKS_PER_MULTIPROCESSOR = 2  # thread blocks that attention should have at least to keep the device busy

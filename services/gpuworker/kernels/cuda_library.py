@@ -4,16 +4,14 @@ import ctypes
 from pathlib import Path
 
 from gpuworker.library import (
+    CUDA,
     CopyBlocksParams,
-    LibraryKind,
     LoadedLibrary,
     PagedAttentionParams,
     SwapBlocksParams,
     WriteKVParams,
 )
 from gpuworker.row_structs import ActivationParams, NormParams, RotaryParams, SampleParams
-
-CUDA = LibraryKind("cuda", "liboctavo_cuda.so", "build and install it with `make cuda`, which needs nvcc")
 
 HEAD_SIZES = (64, 80, 96, 128, 256)
 LARGEST_BLOCK_SIZE = 256  # tokens

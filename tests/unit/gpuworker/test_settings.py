@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from doubles.tiny_llama import random_llama
 from gpuworker import assembly, torch_backend
-from gpuworker.assembly import choose_max_model_len, choose_num_blocks
-from gpuworker.errors import SettingsInvalid
-from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, num_cores
-from gpuworker.settings import Dtype, Settings, parse_bytes
+from gpuworker.assembly import choose_max_model_len, choose_num_blocks, load_backend, uses_cuda
+from gpuworker.errors import KernelsUnavailable, SettingsInvalid
+from gpuworker.kernels import cuda
+from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, has_nvidia_driver, num_cores
+from gpuworker.settings import Dtype, Kernels, Settings, StepKind, Weights, parse_bytes
 from gpuworker.torch_backend import choose_dtype
+from gpuworker.weights.loading import open_weights
 
 
 def settings(**changes: object) -> Settings:
@@ -74,6 +77,61 @@ def test_auto_is_bfloat16_only_where_the_cpu_multiplies_it(monkeypatch):
         assert choose_dtype(Dtype.AUTO) is expected
     assert choose_dtype(Dtype.BFLOAT16) is torch.bfloat16
     assert choose_dtype(Dtype.FLOAT32) is torch.float32
+    assert choose_dtype(Dtype.FLOAT16) is torch.float16
+
+
+def test_a_device_pool_takes_what_its_device_has_and_pins_a_quarter_of_the_hosts_memory_at_most(monkeypatch):
+    monkeypatch.setattr(assembly, "available_memory_bytes", lambda: 4000)
+    assert choose_num_blocks(settings(), 100, device_kv_bytes=1_000) == (10, 5)
+    assert choose_num_blocks(settings(), 100, device_kv_bytes=9_999) == (99, 10)
+    assert choose_num_blocks(settings(num_host_blocks=70), 100, device_kv_bytes=9_999) == (99, 70)
+    assert choose_num_blocks(settings(kv_memory_bytes=500), 100, device_kv_bytes=9_999) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"dtype": Dtype.BFLOAT16, "weights": Weights.BFLOAT16}, True),
+        ({"step": StepKind.TORCH}, True),
+        ({"step": StepKind.NATIVE}, False),
+        ({"weights": Weights.PACKED}, False),
+        ({"kernels": Kernels.CPU}, False),
+        ({"kernels": Kernels.REFERENCE}, False),
+    ],
+)
+def test_a_usable_device_is_used_unless_something_else_was_asked_for(monkeypatch, tmp_path, changes, expected):
+    monkeypatch.setattr(assembly, "has_nvidia_driver", lambda: True)
+    monkeypatch.setattr(cuda, "what_is_missing", lambda: "")
+    monkeypatch.setattr(cuda, "installed_library", lambda kind: tmp_path / "library")
+    (tmp_path / "library").touch()
+    monkeypatch.setattr(assembly, "installed_library", lambda kind: tmp_path / "library")
+    assert uses_cuda(settings(**changes)) is expected
+    monkeypatch.setattr(assembly, "has_nvidia_driver", lambda: False)
+    assert not uses_cuda(settings(**changes))
+    assert uses_cuda(settings(kernels=Kernels.CUDA))
+
+
+def test_a_driver_is_seen_by_its_files(tmp_path):
+    assert not has_nvidia_driver([tmp_path / "nvidiactl"])
+    (tmp_path / "nvidiactl").touch()
+    assert has_nvidia_driver([tmp_path / "nvidiactl"])
+
+
+def test_float16_is_refused_where_no_kernel_has_it(tmp_path):
+    random_llama().save_pretrained(tmp_path)
+    source = open_weights(tmp_path)
+    for kernels in (Kernels.AUTO, Kernels.CPU):
+        with pytest.raises(SettingsInvalid, match="--dtype is float16, but the cpu kernels have float32 and bfloat16"):
+            load_backend(settings(dtype=Dtype.FLOAT16, kernels=kernels), source, 16)
+    assert load_backend(settings(dtype=Dtype.FLOAT16, kernels=Kernels.REFERENCE), source, 16).dtype == "float16"
+
+
+def test_asking_for_cuda_without_a_device_is_an_error_and_no_fallback(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    random_llama().save_pretrained(tmp_path)
+    with pytest.raises(KernelsUnavailable, match="the cuda kernels need"):
+        load_backend(settings(kernels=Kernels.CUDA), open_weights(tmp_path), 16)
 
 
 def test_the_machine_is_read_from_its_files(tmp_path):
