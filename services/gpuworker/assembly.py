@@ -62,7 +62,7 @@ def load_backend(settings: Settings, source: WeightSource, max_model_len: int) -
 
 
 def uses_cuda(settings: Settings) -> bool:
-    """Whether steps are computed on a CUDA device: if asked for, or if one can be used and nothing asked rules it out."""
+    """Whether steps are computed on a CUDA device: if asked for, or if one can be used and no setting rules it out."""
     if settings.kernels is not Kernels.AUTO:
         return settings.kernels is Kernels.CUDA
     fits = settings.step is not StepKind.NATIVE and settings.weights.value in (Weights.AUTO, settings.dtype.value)

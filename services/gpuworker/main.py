@@ -55,7 +55,9 @@ def main(  # noqa: PLR0913 (one parameter per flag)
     step: Annotated[
         StepKind, typer.Option(envvar="OCTAVO_STEP", help="auto: native with the cpu kernels, where it can")
     ] = StepKind.AUTO,
-    kernels: Annotated[Kernels, typer.Option(envvar="OCTAVO_KERNELS")] = Kernels.AUTO,
+    kernels: Annotated[
+        Kernels, typer.Option(envvar="OCTAVO_KERNELS", help="auto: cuda with a device and `make cuda`, else cpu")
+    ] = Kernels.AUTO,
     threads: Annotated[int | None, typer.Option(envvar="OCTAVO_THREADS", help="[default: all cores]")] = None,
     worker_id: Annotated[
         str | None, typer.Option(envvar="OCTAVO_WORKER_ID", help="Names the pool [default: the host's name]")

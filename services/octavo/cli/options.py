@@ -89,7 +89,7 @@ Model = Annotated[
 DtypeOption = Annotated[
     Dtype,
     typer.Option(
-        help="Number format of weights and KV; auto takes bfloat16 where the CPU multiplies it natively.",
+        help="Number format of weights and KV; auto takes bfloat16 where the processor multiplies it natively.",
         envvar="OCTAVO_DTYPE",
         rich_help_panel=MODEL,
     ),
@@ -97,7 +97,7 @@ DtypeOption = Annotated[
 KernelsOption = Annotated[
     Kernels,
     typer.Option(
-        help="Implementation of attention and block copies; auto takes cpu if it was built.",
+        help="Implementation of attention and block copies; auto takes cuda with a device and `make cuda`, else cpu.",
         envvar="OCTAVO_KERNELS",
         rich_help_panel=MODEL,
     ),
