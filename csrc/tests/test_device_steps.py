@@ -10,12 +10,15 @@ from doubles import emulated_cuda
 from doubles.tiny_llama import VOCAB_SIZE, random_llama
 from gpuworker.core.state import Limits
 from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepResult, TokenRules
+from gpuworker.device.backend import cuda_backend
 from gpuworker.device.executor import NUM_PADDING_BLOCKS, DeviceExecutor
 from gpuworker.engine import Engine, Identity
 from gpuworker.executor import Executor
-from gpuworker.kernels import load_ops
+from gpuworker.kernels import KernelInputError, load_ops
 from gpuworker.model.llama import Llama, cache_shape
+from gpuworker.settings import Dtype, Settings
 from gpuworker.weights.loading import open_weights
+from gpuworker.weights.source import WeightSource
 
 BLOCK_SIZE, NUM_BLOCKS, NUM_HOST_BLOCKS, MAX_MODEL_LEN = 4, 24, 6, 40
 LIMITS = Limits(BLOCK_SIZE, NUM_BLOCKS, NUM_HOST_BLOCKS, MAX_MODEL_LEN, VOCAB_SIZE)
@@ -34,10 +37,15 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Llama:
+def source(tmp_path_factory: pytest.TempPathFactory) -> WeightSource:
     folder = tmp_path_factory.mktemp("model")
     random_llama(head_dim=64).save_pretrained(folder)
-    return Llama(open_weights(folder), torch.float32, MAX_MODEL_LEN)
+    return open_weights(folder)
+
+
+@pytest.fixture(scope="module")
+def model(source: WeightSource) -> Llama:
+    return Llama(source, torch.float32, MAX_MODEL_LEN)
 
 
 @pytest.fixture
@@ -166,3 +174,18 @@ def test_a_step_without_tokens_is_only_its_moves(step_both) -> None:
         )
     )
     decode(step_both, first, [len(prompt) for prompt in PROMPTS.values()])
+
+
+@pytest.mark.parametrize(("asked", "dtype"), [(Dtype.AUTO, "bfloat16"), (Dtype.FLOAT16, "float16")])
+def test_the_backend_says_what_it_holds_and_how_much_its_device_has_left(source, tmp_path, asked, dtype) -> None:
+    settings = Settings("unix:/w", tmp_path, "w", block_size=BLOCK_SIZE, dtype=asked)
+    backend = cuda_backend(settings, source, MAX_MODEL_LEN, emulated_cuda.emulated_ops())
+    assert (backend.kernels, backend.dtype, backend.arithmetic) == ("cuda", dtype, (dtype, "cuda"))
+    assert backend.block_bytes == cache_shape(source.config, 1, BLOCK_SIZE).block_bytes(getattr(torch, dtype))
+    assert backend.device_kv_bytes == int(0.85 * emulated_cuda.EmulatedDevice().free_bytes())
+
+
+def test_a_block_size_without_kernels_is_refused_before_weights_are_loaded(source, tmp_path) -> None:
+    settings = Settings("unix:/w", tmp_path, "w", block_size=24)
+    with pytest.raises(KernelInputError, match="block_size is 24, but the cuda kernels take powers of two up to 256"):
+        cuda_backend(settings, source, MAX_MODEL_LEN, emulated_cuda.emulated_ops())
