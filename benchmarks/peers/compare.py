@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peers import CONTEXT_TOKENS, MAX_SEQS, PEERS, PeerUnavailable, install, peers_dir, running
+from peers import CONTEXT_TOKENS, MAX_SEQS, PEERS, Launch, PeerUnavailable, install, peers_dir, running
 from rich.console import Console
 
 from octavo import catalog
@@ -31,7 +31,7 @@ from octavo.bench.loads import LoadOptions, Target
 from octavo.bench.private_cluster import private_cluster
 from octavo.bench.session import measure
 from octavo.bench.summary import Objectives, Summary
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode
+from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
 
 console = Console(stderr=True, highlight=False)
 OCTAVO = "octavo"
@@ -70,21 +70,23 @@ async def compare(arguments: argparse.Namespace) -> tuple[Runs, dict[str, str]]:
         servers = {OCTAVO: Target(url=own.url, admin_key=own.admin_key)}
         for name in arguments.peers.split(","):
             try:
-                servers[name] = await _start(stack, name, model, arguments.threads)
+                servers[name] = await _start(stack, name, (model, arguments.threads), own.url)
             except PeerUnavailable as reason:
                 missing[name] = str(reason)
                 console.print(f"without {name}: {reason}", style="yellow", markup=False)
         return await _rounds(servers, arguments, missing), missing
 
 
-async def _start(stack: AsyncExitStack, name: str, model: Path, threads: int) -> Target:
+async def _start(stack: AsyncExitStack, name: str, settings: tuple[Path, int], tokenizer: str) -> Target:
     if name not in PEERS:
         raise PeerUnavailable(f"no such peer; known: {', '.join(PEERS)}")
     logs = peers_dir()
     logs.mkdir(parents=True, exist_ok=True)
     console.print(f"{name}: installing and starting")
     python = await asyncio.to_thread(install, PEERS[name], logs / f"{name}.install.log")
-    return await stack.enter_async_context(running(PEERS[name], python, model, threads, logs / f"{name}.log"))
+    model, threads = settings
+    launch = Launch(python, model, claim_port("127.0.0.1", 0), threads)
+    return await stack.enter_async_context(running(PEERS[name], launch, tokenizer, logs / f"{name}.log"))
 
 
 async def _rounds(servers: dict[str, Target], arguments: argparse.Namespace, missing: dict[str, str]) -> Runs:

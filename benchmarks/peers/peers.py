@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 
+from octavo import leash
 from octavo.bench.loads import Target
 from octavo.catalog import models_dir
-from octavo.settings import claim_port
 
 SERVERS = Path(__file__).parent / "servers"
 CONTEXT_TOKENS = 2048  # of one sequence
@@ -138,14 +138,17 @@ def install(peer: Peer, log: Path) -> Path:
 
 
 @asynccontextmanager
-async def running(peer: Peer, python: Path, model: Path, threads: int, log: Path) -> AsyncIterator[Target]:
-    """The peer as a process of its own until the end of the block. Raises ``PeerUnavailable`` if it does not start."""
-    port = claim_port("127.0.0.1", 0)
-    process = _spawn(peer, Launch(python, model, port, threads), log)
+async def running(peer: Peer, launch: Launch, tokenizer: str, log: Path) -> AsyncIterator[Target]:
+    """The peer as a process of its own until the end of the block, and never longer than this one.
+
+    ``tokenizer`` is the address of a server that tokenizes where the peer does not. Raises ``PeerUnavailable`` if the
+    peer does not start.
+    """
+    process = _spawn(peer, launch, log)
     try:
-        url = f"http://127.0.0.1:{port}"
+        url = f"http://127.0.0.1:{launch.port}"
         await _until_ready(process, f"{url}/health", log)
-        yield Target(url=url, model=peer.model_name(model), tokenizer=model)
+        yield Target(url=url, model=peer.model_name(launch.model), tokenizer=tokenizer)
     finally:
         await asyncio.to_thread(_end, process)
 
@@ -153,7 +156,7 @@ async def running(peer: Peer, python: Path, model: Path, threads: int, log: Path
 def _spawn(peer: Peer, launch: Launch, log: Path) -> subprocess.Popen[bytes]:
     with log.open("w") as output:
         return subprocess.Popen(
-            peer.command(launch),
+            [sys.executable, "-S", leash.__file__, str(os.getpid()), *peer.command(launch)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

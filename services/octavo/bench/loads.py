@@ -17,7 +17,7 @@ class Target:
     api_key: str | None = None
     admin_key: str | None = None
     model: str | None = None
-    tokenizer: Path | None = None
+    tokenizer: str | None = None  # address of a server, or a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

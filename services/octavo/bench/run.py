@@ -1,7 +1,6 @@
 """One run: a workload against a server, from writing the prompts to the figures."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import aiohttp
 
@@ -13,13 +12,14 @@ from octavo.bench.prompts import CORPUS, PromptWriter, Words
 from octavo.bench.results import RunResult
 from octavo.bench.server import Server
 from octavo.bench.summary import Objectives, summarize
+from octavo.bench.tokenizers import open_tokenizer
 from octavo.bench.workload import Workload
 from octavo.errors import BenchFailed
 
 WARM_UP_SEED = -1
 
 
-def prompt_writer(server: Server, tokenizer: Path | None, seed: int) -> tuple[PromptWriter, str]:
+def prompt_writer(server: Server, tokenizer: str | None, seed: int) -> tuple[PromptWriter, str]:
     """Who writes the prompts, and as what they are sent: token ids, text of known tokens, or words.
 
     Token ids are exact; text may merge tokens where passages meet, and words are counted in words. What a server
@@ -31,17 +31,15 @@ def prompt_writer(server: Server, tokenizer: Path | None, seed: int) -> tuple[Pr
     if tokenizer is None:
         words = Words(text)
         return PromptWriter(words.encode(text), seed, words.decode), "words"
-    from scheduler.adapters.tokenizer import load_tokenizer  # noqa: PLC0415 - of another extra
-
-    local = load_tokenizer(tokenizer)
-    return PromptWriter(local.encode(text, add_special_tokens=False), seed, local.decode), "text"
+    other = open_tokenizer(tokenizer)
+    return PromptWriter(other.encode(text), seed, other.decode), "text"
 
 
 class Bench:
     """Runs workloads against one server."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, server: Server, tokenizer: Path | None, gauges: GaugeReader
+        self, session: aiohttp.ClientSession, server: Server, tokenizer: str | None, gauges: GaugeReader
     ) -> None:
         self._session = session
         self._server = server

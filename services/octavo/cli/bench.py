@@ -91,9 +91,12 @@ ModelName = Annotated[
     str | None,
     typer.Option(help="Name of the model in requests. Default: the first that it lists.", show_default=False),
 ]
-TokenizerPath = Annotated[
-    Path | None,
-    typer.Option(help="A .gguf file or a Hugging Face folder, for servers without /tokenize.", show_default=False),
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(
+        help="For servers without /tokenize: a server of the same model that has it, or a Hugging Face folder.",
+        show_default=False,
+    ),
 ]
 
 
@@ -105,7 +108,7 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     api_key: options.ApiKey = None,
     admin_key: AdminKey = None,
     served_model_name: ModelName = None,
-    tokenizer: TokenizerPath = None,
+    tokenizer: Tokenizer = None,
     workload: Workload = "mix",
     trace: Trace = None,
     num_requests: NumRequests = None,

@@ -6,11 +6,13 @@ import re
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+import tokenizers
 
 from octavo.bench.client import Answer, CompletionsClient
 from octavo.bench.load import Clock, send_all
 from octavo.bench.records import RequestRecord
 from octavo.bench.server import Server, discover, open_session
+from octavo.bench.tokenizers import open_tokenizer
 from octavo.bench.workload import RequestShape, Workload, own
 from octavo.errors import BenchFailed
 
@@ -74,7 +76,9 @@ class Api(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         type(self).asked.append(body)
-        if self.path == "/tokenize":
+        if self.path == "/detokenize":
+            self.answer(404, "{}")
+        elif self.path == "/tokenize":
             known = {"content"} if self.behaviour == "llama.cpp" else {"prompt"}
             self.answer(200 if known & set(body) else 404, json.dumps({"tokens": [5, 6, 7, 8, 9, 1, 2, 3, 4]}))
         elif "min_tokens" in body and self.behaviour in ("strict", "llama.cpp"):
@@ -170,3 +174,21 @@ async def test_a_server_that_does_not_answer_is_named():
     async with open_session(unused, None) as session:
         with pytest.raises(BenchFailed, match=r"127\.0\.0\.1:9 does not answer"):
             await discover(session, unused, None, "text")
+
+
+async def test_a_tokenizer_may_be_another_server_s_or_a_folder_s(api, tmp_path):
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"to": 0, "be": 1}, unk_token="to"))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library.save(str(tmp_path / "tokenizer.json"))
+    of_folder = open_tokenizer(str(tmp_path))
+    assert of_folder.encode("be to be") == [1, 0, 1]
+    assert of_folder.decode([0, 1]) == "to be"
+    of_server = open_tokenizer(api.url)
+    assert await asyncio.to_thread(of_server.encode, "some text") == [5, 6, 7, 8, 9, 1, 2, 3, 4]
+    with pytest.raises(BenchFailed, match=f"--tokenizer {api.url}: .*404"):
+        await asyncio.to_thread(of_server.decode, [5])
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(BenchFailed, match="there is no tokenizer"):
+        open_tokenizer(str(tmp_path))
