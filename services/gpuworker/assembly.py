@@ -39,6 +39,7 @@ def assemble(settings: Settings) -> Engine:
         backend.kernels,
         backend.block_bytes,
         limits,
+        backend.phase_names,
     )
     logger.info("%s in %s with kernels %s, %s", source.name, backend.dtype, backend.kernels, limits)
     with _stage("KV pools allocated"):

@@ -17,3 +17,4 @@ class Backend:
     block_bytes: int  # KV bytes of one block over all layers
     make_executor: Callable[[int, int], Executor]  # with pools of so many device and host blocks
     device_kv_bytes: int | None = None  # of a device's own memory, for KV; none: KV lies in the host's
+    phase_names: tuple[str, ...] = ()  # of a step's computation, where they are timed

@@ -42,6 +42,7 @@ class Identity:
     kernel_backend: str
     block_bytes: int  # KV bytes of one block over all layers
     limits: Limits
+    phase_names: tuple[str, ...] = ()  # what the phases of a step's computation are called; empty: not timed
 
 
 class Executor(Protocol):
@@ -176,6 +177,7 @@ def _result(step_id: int, sequence_ids: tuple[SequenceId, ...], drawn: Drawn) ->
         scored_logprobs=tuple(scored.logprobs),
         scored_top_token_ids=tuple(scored.top_token_ids),
         scored_top_logprobs=tuple(scored.top_logprobs),
+        phase_s=tuple(drawn.phase_s),
     )
 
 

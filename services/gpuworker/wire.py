@@ -71,6 +71,7 @@ def description_to_wire(engine: Engine) -> pb.WorkerResponse:
             model_fingerprint=identity.model_fingerprint,
             dtype=identity.dtype,
             kernel_backend=identity.kernel_backend,
+            phase_names=identity.phase_names,
         )
     )
 
@@ -100,6 +101,7 @@ def _result_to_wire(result: StepResult) -> pb.StepResult:
         scored_logprobs=result.scored_logprobs,
         scored_top_token_ids=result.scored_top_token_ids,
         scored_top_logprobs=result.scored_top_logprobs,
+        phase_seconds=result.phase_s,
     )
 
 

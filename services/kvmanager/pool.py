@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -77,6 +78,7 @@ class Pool:
         self._snapshot_task: asyncio.Task[None] | None = None
         self._session = 0
         self.is_lost = False
+        self.journal_s = 0.0  # that the last entry took to be written
 
     # --- Questions ---
 
@@ -178,11 +180,13 @@ class Pool:
         if self._pending is None:
             return
         position = self._replica.position + 1
+        started_s = time.perf_counter()
         try:
             await self._append_patiently(position, self._pending)
         except (PoolOwnedElsewhere, JournalAhead) as error:
             self._lose(error)
             raise PoolOwnedElsewhere(f"another kvmanager took the pool over: {error}") from error
+        self.journal_s = time.perf_counter() - started_s
         self._replica.position = position
         self._pending = None
         self._snapshot_in_time()

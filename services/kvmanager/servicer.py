@@ -81,7 +81,9 @@ class _Caller:
         if self._pool is None:
             raise PoolNotOpen(f"step {message.step_id}: the first message of a stream must open the pool")
         grant = await self._pool.grant(self._session, protobuf.plan_of(message), partial(plan_entry, message))
-        return pb.PoolResponse(grant=protobuf.grant_message(grant))
+        answer = protobuf.grant_message(grant)
+        answer.journal_seconds = self._pool.journal_s
+        return pb.PoolResponse(grant=answer)
 
 
 async def end_call(context: aio.ServicerContext[object, object], error: KVManagerError) -> NoReturn:

@@ -24,7 +24,7 @@ from scheduler.command import command
 from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Administration, Engine, EngineConfig
-from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredWorker
+from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredMemory, MeasuredWorker
 from scheduler.settings import Settings
 
 logger = logging.getLogger("scheduler")
@@ -48,8 +48,9 @@ async def serve_until_stopped(settings: Settings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, signals.receive)
         tokenizer = load_tokenizer(settings.model)
         instruments = Instruments()
-        worker = MeasuredWorker(GrpcWorker(settings.worker), instruments)
-        engine = Engine(worker, GrpcMemory(settings.kvmanager), tokenizer, engine_config(settings))
+        worker = MeasuredWorker(GrpcWorker(settings.worker), instruments, time.perf_counter)
+        memory = MeasuredMemory(GrpcMemory(settings.kvmanager), instruments, time.perf_counter)
+        engine = Engine(worker, memory, tokenizer, engine_config(settings))
         generator = MeasuredGenerator(engine, instruments, time.monotonic)
         fingerprint = model_fingerprint(settings.model, octavo_version())
         model = ServedModel(settings.served_model_name, int(time.time()), fingerprint)

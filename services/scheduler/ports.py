@@ -27,6 +27,7 @@ class WorkerDescription:
     model_fingerprint: bytes
     dtype: str
     kernel_backend: str
+    phase_names: tuple[str, ...] = ()  # of a step's computation; empty where the worker does not tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ class StepResult:
     scored_logprobs: Column[float] = ()  # per scored row
     scored_top_token_ids: Column[int] = ()
     scored_top_logprobs: Column[float] = ()
+    phase_s: Column[float] = ()  # of the compute time, by phase; empty where phases are not timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ class Drawn:
     token_ids: Column[int] = ()
     scores: Scores = Scores()
     scored: Scores = Scores()
+    phase_s: Column[float] = ()  # that the computation took, by phase
 
 
 @dataclass(frozen=True, slots=True)

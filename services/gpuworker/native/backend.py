@@ -8,6 +8,7 @@ from gpuworker.native.library import StepLibrary
 from gpuworker.native.model import HEAD_SIZE_MULTIPLE, NativeModel, formats_of
 from gpuworker.native.packing import load_packed
 from gpuworker.native.pool import Pool, block_bytes
+from gpuworker.native.structs import PHASES
 from gpuworker.settings import Dtype, Settings
 from gpuworker.weights.source import WeightSource
 
@@ -48,4 +49,5 @@ def native_backend(settings: Settings, source: WeightSource, max_model_len: int)
         content_digest=weights.content_digest,
         block_bytes=block_bytes(source.config, settings.block_size, dtype),
         make_executor=make_executor,
+        phase_names=PHASES,
     )

@@ -1,6 +1,7 @@
 """Carries out the moves of a step and computes its batch in one call of the library; it decides nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,8 @@ class NativeExecutor:
         """The tokens of ``batch.samples``. Raises ``LogitsNotFinite``, by sample, once all KV is written."""
         if not batch.token_ids:
             return Drawn()
-        return draw(batch, self.logits(batch))
+        drawn = draw(batch, self.logits(batch))
+        return replace(drawn, phase_s=(self._phase_ns / 1e9).tolist())
 
     def logits(self, batch: Batch) -> Logits:
         """Logits of ``batch.sample_rows``; the KV of every token is written."""

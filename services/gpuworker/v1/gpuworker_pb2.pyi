@@ -116,6 +116,7 @@ class WorkerDescription(_message.Message):
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     KERNEL_BACKEND_FIELD_NUMBER: _builtins.int
+    PHASE_NAMES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """names the pool"""
     epoch: _builtins.int
@@ -136,6 +137,10 @@ class WorkerDescription(_message.Message):
     """SHA-256 over what decides the KV content: weights, dtype, architecture"""
     dtype: _builtins.str
     kernel_backend: _builtins.str
+    @_builtins.property
+    def phase_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of what a step's computation is made, where that is timed"""
+
     def __init__(
         self,
         *,
@@ -152,10 +157,11 @@ class WorkerDescription(_message.Message):
         model_fingerprint: _builtins.bytes = ...,
         dtype: _builtins.str = ...,
         kernel_backend: _builtins.str = ...,
+        phase_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_bytes", b"block_bytes", "block_size", b"block_size", "dtype", b"dtype", "epoch", b"epoch", "kernel_backend", b"kernel_backend", "last_step_id", b"last_step_id", "max_model_len", b"max_model_len", "model_fingerprint", b"model_fingerprint", "model_name", b"model_name", "num_device_blocks", b"num_device_blocks", "num_host_blocks", b"num_host_blocks", "vocab_size", b"vocab_size", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_bytes", b"block_bytes", "block_size", b"block_size", "dtype", b"dtype", "epoch", b"epoch", "kernel_backend", b"kernel_backend", "last_step_id", b"last_step_id", "max_model_len", b"max_model_len", "model_fingerprint", b"model_fingerprint", "model_name", b"model_name", "num_device_blocks", b"num_device_blocks", "num_host_blocks", b"num_host_blocks", "phase_names", b"phase_names", "vocab_size", b"vocab_size", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -436,6 +442,7 @@ class StepResult(_message.Message):
     SCORED_TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     SCORED_TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     IDLE_SECONDS_FIELD_NUMBER: _builtins.int
+    PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     compute_seconds: _builtins.float
     idle_seconds: _builtins.float
@@ -468,6 +475,10 @@ class StepResult(_message.Message):
     def scored_top_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def scored_top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def phase_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """one entry per name of WorkerDescription.phase_names"""
+
     def __init__(
         self,
         *,
@@ -483,10 +494,11 @@ class StepResult(_message.Message):
         scored_top_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         scored_top_logprobs: _abc.Iterable[_builtins.float] | None = ...,
         idle_seconds: _builtins.float = ...,
+        phase_seconds: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "idle_seconds", b"idle_seconds", "logprobs", b"logprobs", "num_top", b"num_top", "scored_logprobs", b"scored_logprobs", "scored_top_logprobs", b"scored_top_logprobs", "scored_top_token_ids", b"scored_top_token_ids", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids", "top_logprobs", b"top_logprobs", "top_token_ids", b"top_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "idle_seconds", b"idle_seconds", "logprobs", b"logprobs", "num_top", b"num_top", "phase_seconds", b"phase_seconds", "scored_logprobs", b"scored_logprobs", "scored_top_logprobs", b"scored_top_logprobs", "scored_top_token_ids", b"scored_top_token_ids", "sequence_ids", b"sequence_ids", "step_id", b"step_id", "token_ids", b"token_ids", "top_logprobs", b"top_logprobs", "top_token_ids", b"top_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

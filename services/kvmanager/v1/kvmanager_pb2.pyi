@@ -374,9 +374,12 @@ class Grant(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    JOURNAL_SECONDS_FIELD_NUMBER: _builtins.int
     step_id: _builtins.int
     refusal: _builtins.str
     """why the head of the entering list was not admitted; empty if it was"""
+    journal_seconds: _builtins.float
+    """that the journal took for its last entry, which is this step's unless it was repeated"""
     @_builtins.property
     def preempted_group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Preempted groups, in the order in which they gave way. Columns."""
@@ -418,10 +421,11 @@ class Grant(_message.Message):
         changes: Global___BlockChanges | None = ...,
         usage: Global___PoolUsage | None = ...,
         refusal: _builtins.str = ...,
+        journal_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_group_ids", b"admitted_group_ids", "admitted_sequence_ids", b"admitted_sequence_ids", "changes", b"changes", "num_new_slots", b"num_new_slots", "num_present_tokens", b"num_present_tokens", "preempted_group_ids", b"preempted_group_ids", "preempted_modes", b"preempted_modes", "refusal", b"refusal", "step_id", b"step_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_group_ids", b"admitted_group_ids", "admitted_sequence_ids", b"admitted_sequence_ids", "changes", b"changes", "journal_seconds", b"journal_seconds", "num_new_slots", b"num_new_slots", "num_present_tokens", b"num_present_tokens", "preempted_group_ids", b"preempted_group_ids", "preempted_modes", b"preempted_modes", "refusal", b"refusal", "step_id", b"step_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -79,6 +79,7 @@ def grant_from_wire(grant: pb.Grant) -> Grant:
         num_present_tokens=list(grant.num_present_tokens),
         num_new_slots=list(grant.num_new_slots),
         refusal=grant.refusal,
+        journal_s=grant.journal_seconds,
     )
 
 

@@ -63,6 +63,7 @@ def description_from_wire(description: pb.WorkerDescription) -> WorkerDescriptio
         model_fingerprint=description.model_fingerprint,
         dtype=description.dtype,
         kernel_backend=description.kernel_backend,
+        phase_names=tuple(description.phase_names),
     )
 
 
@@ -101,6 +102,7 @@ def result_from_wire(result: pb.StepResult) -> StepResult:
         scored_logprobs=list(result.scored_logprobs),
         scored_top_token_ids=list(result.scored_top_token_ids),
         scored_top_logprobs=list(result.scored_top_logprobs),
+        phase_s=list(result.phase_seconds),
     )
 
 

@@ -95,6 +95,7 @@ class Grant:
     num_present_tokens: Column[int] = ()  # per admitted sequence: KV that is already there
     num_new_slots: Column[int] = ()  # per admitted sequence: slots after those, for this step
     refusal: str = ""
+    journal_s: float = 0.0  # that the journal took to write it down
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class StepResult:
     scored_logprobs: Column[float] = ()  # per scored row of the step
     scored_top_token_ids: Column[int] = ()
     scored_top_logprobs: Column[float] = ()
+    phase_s: Column[float] = ()  # of the compute time, by phase; empty where the worker does not tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,6 @@
 
 from scheduler.metrics.exposition import Exposition
 from scheduler.metrics.instruments import Instruments
-from scheduler.metrics.measured import MeasuredGenerator, MeasuredWorker
+from scheduler.metrics.measured import MeasuredGenerator, MeasuredMemory, MeasuredWorker
 
-__all__ = ["Exposition", "Instruments", "MeasuredGenerator", "MeasuredWorker"]
+__all__ = ["Exposition", "Instruments", "MeasuredGenerator", "MeasuredMemory", "MeasuredWorker"]

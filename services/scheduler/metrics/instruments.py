@@ -35,6 +35,14 @@ class Instruments:
         self.step_gap_s = self._histogram(
             "octavo_step_gap_seconds", "Time that the worker waited for the next step while sequences ran", _GAPS_S
         )
+        self.step_exchange_s = self._histogram(
+            "octavo_step_exchange_seconds", "Time of a step's messages that its computation does not cover", _GAPS_S
+        )
+        self.step_phase_s = Counter(
+            "octavo_step_phase_seconds", "Time that steps computed, by phase", ("phase",), registry=self.registry
+        )
+        self.grant_s = self._histogram("octavo_grant_seconds", "Time that the kvmanager took to answer", _GAPS_S)
+        self.journal_s = self._histogram("octavo_journal_seconds", "Of this, the time that the journal took", _GAPS_S)
         self.first_token_s = self._histogram(
             "octavo_time_to_first_token_seconds", "From a request's acceptance to its first token", _REQUESTS_S
         )

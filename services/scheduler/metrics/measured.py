@@ -1,12 +1,42 @@
-"""Ports that time what goes through them."""
+"""Ports that time what goes through them. ``now`` is a monotonic clock in seconds."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
 
 from scheduler.core.request import OutputDelta, Request, RequestId
-from scheduler.core.steps import Step, StepResult
+from scheduler.core.steps import Grant, Plan, Step, StepResult
 from scheduler.metrics.instruments import Instruments
-from scheduler.ports import Generator, Readiness, Worker, WorkerDescription
+from scheduler.ports import Generator, Memory, PoolOpened, Readiness, Worker, WorkerDescription
+
+
+class MeasuredMemory:
+    """``Memory`` that times its grants."""
+
+    def __init__(self, memory: Memory, instruments: Instruments, now: Callable[[], float]) -> None:
+        self._memory = memory
+        self._instruments = instruments
+        self._now = now
+
+    @property
+    def is_open(self) -> bool:
+        """The memory's."""
+        return self._memory.is_open
+
+    async def open(self, worker: WorkerDescription, *, forget_sequences: bool) -> PoolOpened:
+        """As the memory."""
+        return await self._memory.open(worker, forget_sequences=forget_sequences)
+
+    async def grant(self, plan: Plan) -> Grant:
+        """As the memory."""
+        asked_s = self._now()
+        grant = await self._memory.grant(plan)
+        self._instruments.grant_s.observe(self._now() - asked_s)
+        self._instruments.journal_s.observe(grant.journal_s)
+        return grant
+
+    async def close(self) -> None:
+        """As the memory."""
+        await self._memory.close()
 
 
 class MeasuredWorker:
@@ -15,10 +45,13 @@ class MeasuredWorker:
     Between other steps there may have been no work, and so it says nothing how long the worker waited.
     """
 
-    def __init__(self, worker: Worker, instruments: Instruments) -> None:
+    def __init__(self, worker: Worker, instruments: Instruments, now: Callable[[], float]) -> None:
         self._worker = worker
         self._instruments = instruments
+        self._now = now
         self._last_sequence_ids: frozenset[int] = frozenset()
+        self._last_answer_s = 0.0
+        self._phase_names: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -28,18 +61,30 @@ class MeasuredWorker:
     async def attach(self, *, forget_sequences: bool) -> WorkerDescription:
         """As the worker."""
         self._last_sequence_ids = frozenset()
-        return await self._worker.attach(forget_sequences=forget_sequences)
+        description = await self._worker.attach(forget_sequences=forget_sequences)
+        self._phase_names = description.phase_names
+        return description
 
     async def execute(self, step: Step) -> StepResult:
         """As the worker."""
+        sent_s = self._now()
         result = await self._worker.execute(step)
         if step.sequence_ids:
-            self._instruments.step_s.observe(result.compute_s)
-            self._instruments.computed_tokens.inc(len(step.token_ids))
+            self._note_computed(step, result, sent_s)
         if not self._last_sequence_ids.isdisjoint(step.sequence_ids):
             self._instruments.step_gap_s.observe(result.idle_s)
         self._last_sequence_ids = frozenset(step.sequence_ids)
+        self._last_answer_s = self._now()
         return result
+
+    def _note_computed(self, step: Step, result: StepResult, sent_s: float) -> None:
+        """A step that was queued behind another began when that one's answer was on its way."""
+        self._instruments.step_s.observe(result.compute_s)
+        self._instruments.computed_tokens.inc(len(step.token_ids))
+        began_s = max(sent_s, self._last_answer_s)
+        self._instruments.step_exchange_s.observe(max(0.0, self._now() - began_s - result.compute_s))
+        for name, phase_s in zip(self._phase_names, result.phase_s, strict=False):
+            self._instruments.step_phase_s.labels(name).inc(phase_s)
 
     async def close(self) -> None:
         """As the worker."""
@@ -47,7 +92,7 @@ class MeasuredWorker:
 
 
 class MeasuredGenerator:
-    """``Generator`` that counts tokens and times requests. ``now`` is a monotonic clock in seconds."""
+    """``Generator`` that counts tokens and times requests."""
 
     def __init__(self, generator: Generator, instruments: Instruments, now: Callable[[], float]) -> None:
         self._generator = generator

@@ -8,17 +8,29 @@ from prometheus_client.parser import text_string_to_metric_families
 from doubles.administrator import POOL, AdministratorDouble
 from doubles.cluster import Cluster, read
 from doubles.rig import make_request
-from scheduler.core.steps import Step, StepResult
+from scheduler.core.steps import BlockChanges, Grant, Plan, PoolUsage, Step, StepResult
 from scheduler.errors import NotReady
 from scheduler.inspection import LiveRequest, LiveSequence, RequestList
-from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredWorker
+from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredMemory, MeasuredWorker
+from scheduler.ports import WorkerDescription
 
 
 class FixedWorker:
     """Computes each step in 20 ms after a wait of 3 ms."""
 
+    async def attach(self, *, forget_sequences: bool) -> WorkerDescription:
+        phases = ("attention", "waiting")
+        return WorkerDescription("w", 1, 0, 16, 8, 0, 1024, 64, 100, "m", b"", "float32", "cpu", phases)
+
     async def execute(self, step: Step) -> StepResult:
-        return StepResult(step.step_id, compute_s=0.02, idle_s=0.003)
+        return StepResult(step.step_id, compute_s=0.02, idle_s=0.003, phase_s=(0.015, 0.005))
+
+
+class FixedMemory:
+    """Journals each grant in 2 ms."""
+
+    async def grant(self, plan: Plan) -> Grant:
+        return Grant(plan.step_id, BlockChanges(None), PoolUsage(0, 0, 0), journal_s=0.002)
 
 
 class Clock:
@@ -55,13 +67,40 @@ def step(step_id: int, *sequence_ids: int) -> Step:
 
 
 async def test_a_gap_counts_between_two_steps_of_one_sequence_and_not_where_there_was_no_work(instruments):
-    worker = MeasuredWorker(FixedWorker(), instruments)
+    worker = MeasuredWorker(FixedWorker(), instruments, Clock())
     for each in (step(1, 7, 8), step(2, 8), step(3), step(4, 9), step(5, 9)):
         await worker.execute(each)
     assert value(instruments, "octavo_step_gap_seconds_count") == 2
     assert value(instruments, "octavo_step_gap_seconds_sum") == pytest.approx(0.006)
     assert value(instruments, "octavo_step_seconds_count") == 4
     assert value(instruments, "octavo_computed_tokens_total") == 5
+
+
+async def test_the_phases_of_a_step_are_summed_by_the_names_that_the_worker_has_for_them(instruments):
+    worker = MeasuredWorker(FixedWorker(), instruments, Clock())
+    await worker.attach(forget_sequences=True)
+    for step_id in (1, 2):
+        await worker.execute(step(step_id, 7))
+    assert value(instruments, "octavo_step_phase_seconds_total", phase="attention") == pytest.approx(0.03)
+    assert value(instruments, "octavo_step_phase_seconds_total", phase="waiting") == pytest.approx(0.01)
+
+
+async def test_what_a_step_s_messages_take_is_counted_from_the_answer_before_if_it_was_queued(instruments):
+    clock = Clock()
+    worker = MeasuredWorker(FixedWorker(), instruments, clock)
+    await worker.execute(step(1, 7))
+    alone_s = value(instruments, "octavo_step_exchange_seconds_sum")
+    assert alone_s == pytest.approx(1.0 - 0.02)  # sent at one second, answered at the next
+    clock.now_s, worker._last_answer_s = 2.0, 3.5  # sent at 3 s, when the step before had half a second to go
+    await worker.execute(step(2, 7))
+    assert value(instruments, "octavo_step_exchange_seconds_sum") == pytest.approx(alone_s + 0.5 - 0.02)
+
+
+async def test_a_grant_is_timed_and_its_journal_entry_besides(instruments):
+    memory = MeasuredMemory(FixedMemory(), instruments, Clock())
+    await memory.grant(Plan(1))
+    assert value(instruments, "octavo_grant_seconds_sum") == pytest.approx(1.0)
+    assert value(instruments, "octavo_journal_seconds_sum") == pytest.approx(0.002)
 
 
 async def test_tokens_are_counted_and_requests_timed_from_acceptance_to_end(instruments):
