@@ -110,7 +110,8 @@ void check(const octavo_step_params &params, const Model &model) {
     require_pointer("slot_mapping", params.slot_mapping, params.num_tokens);
     const int64_t num_slots = params.cache.num_blocks * params.cache.block_size;
     for (int64_t i = 0; i < params.num_tokens; ++i)
-        require_range("slot_mapping", params.slot_mapping[i], 0, num_slots - 1);
+        if (params.slot_mapping[i] < 0 || params.slot_mapping[i] >= num_slots)
+            require_range(at("slot_mapping", i), params.slot_mapping[i], 0, num_slots - 1);
 }
 
 } // namespace octavo
