@@ -10,6 +10,7 @@ OctavoError
 ├── CompletionFailed   the API answered a completion with an error
 ├── AdminRefused       the admin API answered with an error, or not at all
 ├── KeysUnusable       the file of keys cannot be read or changed as asked
+├── MetricsUnavailable a server has no page of metrics
 └── BenchFailed        a server could not be measured as asked
 """
 
@@ -56,3 +57,15 @@ class KeysUnusable(OctavoError):
 
 class BenchFailed(OctavoError):
     """Names the option or the server, and what is wrong."""
+
+
+class PlottingUnavailable(OctavoError):
+    """Names the extra that brings it."""
+
+
+class TraceUnusable(OctavoError):
+    """Names what does not fit."""
+
+
+class MetricsUnavailable(OctavoError):
+    """Names the server and what it answered."""

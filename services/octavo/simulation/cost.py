@@ -1,0 +1,56 @@
+"""Seconds that a GPU server takes for a step: a roofline of what the step reads, multiplies and is told.
+
+    step = overhead + √(weights² + products²) + KV read + sequences + prompts + all-reduces + block moves
+
+Weights and products use different units of the GPU but not at the same time throughout a step, hence the rounded
+corner of the roofline. Every constant stands in ``data/machines.json`` with its source; none belongs to one curve.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a step does."""
+
+    num_tokens: int  # computed, prompts and decodes
+    num_sequences: int
+    num_prompts: int  # of them, sequences that compute a prompt
+    num_context_tokens: int  # KV slots that attention reads, all sequences together
+    num_attended_pairs: int = 0  # of prompts: query and key positions, all prompts together
+    num_swapped_blocks: int = 0
+    num_swaps: int = 0
+    num_copied_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The constants of one model on one server, ready to add up."""
+
+    weights_s: float  # to read the weights once
+    token_s: float  # to multiply one token with them
+    kv_token_s: float  # to read the KV of one token
+    pair_s: float  # attention products of one query and key position
+    overhead_s: float  # per step
+    sequence_s: float  # per sequence in a step: sampling and input preparation
+    prompt_s: float  # per prompt in a step
+    all_reduce_s: float  # per step, however small
+    all_reduce_token_s: float
+    swap_block_s: float  # per block that crosses to or from the host
+    copy_block_s: float  # per block copied on write
+
+    def step_s(self, step: StepShape) -> float:
+        """Seconds from the grant to the sampled tokens."""
+        return (
+            self.overhead_s
+            + math.hypot(self.weights_s, step.num_tokens * self.token_s)
+            + step.num_context_tokens * self.kv_token_s
+            + step.num_attended_pairs * self.pair_s
+            + step.num_sequences * self.sequence_s
+            + step.num_prompts * self.prompt_s
+            + self.all_reduce_s
+            + step.num_tokens * self.all_reduce_token_s
+            + step.num_swapped_blocks * self.swap_block_s
+            + step.num_copied_blocks * self.copy_block_s
+        )
