@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gpuworker.kernels import AttentionBatch, KernelOps, KVCache, KVCacheShape
 from gpuworker.model.config import ModelConfig
-from gpuworker.model.rotary import Rotary, rotate
+from gpuworker.model.rotary import Rotary
+from gpuworker.model.rows import RowOps, TorchRows
 from gpuworker.weights.source import EMBEDDING, FINAL_NORM, LM_HEAD, WeightSource, layer_tensor
 
 _CPU = torch.device("cpu")
@@ -45,12 +46,18 @@ class Llama:
     """Weights in ``dtype`` on ``device`` and the forward pass over them, whose input must lie there too."""
 
     def __init__(
-        self, source: WeightSource, dtype: torch.dtype, max_model_len: int, device: torch.device = _CPU
+        self,
+        source: WeightSource,
+        dtype: torch.dtype,
+        max_model_len: int,
+        device: torch.device = _CPU,
+        rows: RowOps | None = None,
     ) -> None:
+        """``rows`` are plain torch unless others are given."""
         self.config = source.config
         self.max_model_len = max_model_len
         self._scale = self.config.head_size**-0.5
-        self._dtype = dtype
+        self._rows: RowOps = TorchRows(dtype) if rows is None else rows
         self._rotary = Rotary(self.config, max_model_len, device)
         self._embedding = source.tensor(EMBEDDING).to(device, dtype)  # [vocab, hidden]
         tied = self.config.tie_word_embeddings
@@ -62,23 +69,24 @@ class Llama:
     def forward(self, batch: ModelInput, ops: KernelOps, cache: KVCache) -> Tensor:
         """Writes the tokens' KV into ``cache`` and returns the logits [num_samples, vocab] of the sampled rows."""
         num_kv_heads, num_tokens = self.config.num_kv_heads, batch.token_ids.numel()
-        cos, sin = self._rotary.at(batch.positions)
-        hidden = F.embedding(batch.token_ids, self._embedding).float()  # [num_tokens, hidden]
+        rows, epsilon = self._rows, self.config.rms_norm_eps
+        turn = rows.turning(self._rotary, batch.positions)
+        residual = F.embedding(batch.token_ids, self._embedding).float()  # [num_tokens, hidden]
+        update = None  # [num_tokens, hidden], not yet added to the residual
         for index, layer in enumerate(self._layers):
-            heads = F.linear(self._norm(hidden, layer.input_norm), layer.qkv)
+            heads = F.linear(rows.add_and_norm(residual, update, layer.input_norm, epsilon), layer.qkv)
             heads = heads.view(num_tokens, -1, self.config.head_size)  # queries, keys, values
-            turned = rotate(heads[:, :-num_kv_heads].float(), cos, sin).to(self._dtype)  # queries, keys
+            turned = turn(heads[:, :-num_kv_heads])  # queries, keys
             query, key, value = turned[:, :-num_kv_heads], turned[:, -num_kv_heads:], heads[:, -num_kv_heads:]
             ops.write_kv(key, value, cache, index, batch.slot_mapping)
             attended = ops.paged_attention(query, cache, index, batch.attention, self._scale)
-            hidden = hidden + F.linear(attended.view(num_tokens, -1), layer.output)
-            gate, up = F.linear(self._norm(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + F.linear((F.silu(gate.float()) * up).to(self._dtype), layer.down)
-        sampled = hidden[batch.sample_rows]
-        return F.linear(self._norm(sampled, self._final_norm), self._lm_head)
-
-    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(hidden, weight.shape, weight, self.config.rms_norm_eps).to(self._dtype)
+            update = F.linear(attended.view(num_tokens, -1), layer.output)
+            gate_up = F.linear(rows.add_and_norm(residual, update, layer.mlp_norm, epsilon), layer.gate_up)
+            update = F.linear(rows.silu_mul(gate_up), layer.down)
+        last = None if update is None else update[batch.sample_rows]
+        return F.linear(
+            rows.add_and_norm(residual[batch.sample_rows], last, self._final_norm, epsilon), self._lm_head
+        )
 
 
 def cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> KVCacheShape:

@@ -17,8 +17,10 @@ class Rotary:
         if config.rope_divisors:
             frequencies = frequencies / torch.tensor(config.rope_divisors, dtype=torch.float32)
         angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
-        self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1).to(device)  # [num_positions, head_size]
-        self._sin = torch.cat((-angles.sin(), angles.sin()), dim=-1).to(device)  # [num_positions, head_size]
+        self.cosines = angles.cos().to(device)  # [num_positions, head_size / 2], as are the sines
+        self.sines = angles.sin().to(device)
+        self._cos = torch.cat((self.cosines, self.cosines), dim=-1)  # [num_positions, head_size]
+        self._sin = torch.cat((-self.sines, self.sines), dim=-1)  # [num_positions, head_size]
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of ``positions`` [num_tokens], each [num_tokens, 1, head_size]; for ``rotate``."""
