@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "arguments.h"
+#include "sampling.h"
 
 namespace octavo {
 namespace {
@@ -47,6 +48,19 @@ void check_attention(const octavo_step_params &params, const Model &model) {
     require_range("num_layers", params.cache.num_layers, model.shape.num_layers, model.shape.num_layers);
     require_range("num_kv_heads", params.cache.num_kv_heads, model.shape.num_kv_heads, model.shape.num_kv_heads);
     require_range("head_size", params.cache.head_size, model.shape.head_size, model.shape.head_size);
+}
+
+void check_sampling(const octavo_step_params &params, const Model &model) {
+    octavo_sample_params sampling = params.sampling;
+    if (sampling.num_rows == 0) return;
+    require_range("sampling.vocab_size", sampling.vocab_size, model.vocab_size(), model.vocab_size());
+    require_range("sampling.num_logits", sampling.num_logits, params.num_logit_rows, params.num_logit_rows);
+    sampling.logits = params.cache.pool; // of the step itself
+    sampling.dtype = OCTAVO_FLOAT32;
+    check(sampling);
+    for (int32_t row = 1; row < sampling.num_rows && sampling.logits_rows != nullptr; ++row)
+        if (sampling.logits_rows[row] < sampling.logits_rows[row - 1])
+            refuse(at("logits_rows", row), sampling.logits_rows[row], "no less than the one before");
 }
 
 } // namespace
@@ -105,7 +119,7 @@ void check(const octavo_step_params &params, const Model &model) {
     check_column("token_ids", params.token_ids, params.num_tokens, model.vocab_size());
     check_column("positions", params.positions, params.num_tokens, model.shape.num_positions);
     check_column("logit_rows", params.logit_rows, params.num_logit_rows, params.num_tokens);
-    require_pointer("logits", params.logits, params.num_logit_rows);
+    check_sampling(params, model);
     require_pointer("phase_ns", params.phase_ns, 1);
     require_pointer("slot_mapping", params.slot_mapping, params.num_tokens);
     const int64_t num_slots = params.cache.num_blocks * params.cache.block_size;

@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "attention.h"
+#include "sampling.h"
 #include "team.h"
 #include "transfers.h"
 
@@ -19,13 +20,16 @@ namespace {
 constexpr int64_t kRowsPreparedByAll = 4; // where there are no more, by each thread for itself
 constexpr int64_t kFusedFloats = 8192; // gate and up of so many outputs stay in the L1 cache until they are multiplied
 
+constexpr int64_t kLogitRows = 64; // that are sampled before the next ones are computed
+
 // Rows of a step, for the whole team.
 struct Rows {
     float *hidden;   // [num_tokens][hidden_size], the residual stream
     float *heads;    // [num_tokens][query_size + 2 kv_size]: queries, keys, values
     float *attended; // [num_tokens][query_size]
     float *gated;    // [num_tokens][intermediate_size]
-    char *prepared;  // [num_tokens or num_logit_rows] of the widest input
+    char *prepared;  // [num_tokens or kLogitRows] of the widest input
+    float *logits;   // [kLogitRows][vocab_size], where the caller has no room for them
 };
 
 // What a thread has to itself.
@@ -36,6 +40,7 @@ struct Scratch {
     float *up;       // likewise
     float *residual; // [num_tokens][outputs of a thread's panels]
     char *products;  // of ProductKernels
+    char *sampling;  // of sample_row
 };
 
 struct Target {
@@ -85,7 +90,9 @@ private:
         part.heads = carver.take<float>(num_tokens * heads_stride());
         part.attended = carver.take<float>(num_tokens * model.query_size());
         part.gated = carver.take<float>(num_tokens * model.intermediate_size());
-        part.prepared = carver.take<char>(std::max<int64_t>(num_tokens, params.num_logit_rows) * widest_prepared());
+        const int64_t logit_rows = std::min<int64_t>(params.num_logit_rows, kLogitRows);
+        part.prepared = carver.take<char>(std::max(num_tokens, logit_rows) * widest_prepared());
+        if (params.logits == nullptr) part.logits = carver.take<float>(logit_rows * model.vocab_size());
         return part;
     }
 
@@ -97,6 +104,7 @@ private:
         part.up = carver.take<float>(std::max(kFusedFloats, params.num_tokens * kPanel));
         part.residual = carver.take<float>(params.num_tokens * num_panels(model.hidden_size()) * kPanel);
         part.products = carver.take<char>(model.products.scratch_bytes(model.widest_input()));
+        if (params.sampling.num_rows > 0) part.sampling = carver.take<char>(sample_scratch_bytes(model.vocab_size()));
         return part;
     }
 
@@ -200,16 +208,45 @@ private:
         }
     }
 
+    // Logits of so many rows as lie in the caches, then their tokens.
     void logits() {
-        const int64_t num_rows = params_.num_logit_rows;
-        if (num_rows == 0) return;
+        int64_t sample = 0;
+        for (int64_t first = 0; first < params_.num_logit_rows; first += kLogitRows) {
+            const Range rows{first, std::min<int64_t>(first + kLogitRows, params_.num_logit_rows)};
+            float *logits =
+                params_.logits == nullptr ? rows_.logits : params_.logits + rows.first * model_.vocab_size();
+            multiply_logits(rows, logits);
+            sample = draw(rows, logits, sample);
+        }
+    }
+
+    void multiply_logits(Range rows, float *logits) {
         clock_.enter(OCTAVO_PHASE_NORMS);
-        const char *prepared = prepare_rows(model_.hidden_size(), num_rows, [this](int64_t row) {
-            return normed(hidden(params_.logit_rows[row]), model_.shape.final_norm);
+        const int64_t count = rows.last - rows.first;
+        const char *prepared = prepare_rows(model_.hidden_size(), count, [&](int64_t row) {
+            return normed(hidden(params_.logit_rows[rows.first + row]), model_.shape.final_norm);
         });
         clock_.enter(OCTAVO_PHASE_LOGITS);
-        multiply(prepared, num_rows, {{model_.shape.lm_head, params_.logits, model_.vocab_size()}});
+        multiply(prepared, count, {{model_.shape.lm_head, logits, model_.vocab_size()}});
         wait();
+    }
+
+    // Draws what is asked from `rows`, whose logits are given, beginning with the sample `first`; returns the one
+    // after.
+    int64_t draw(Range rows, const float *logits, int64_t first) {
+        clock_.enter(OCTAVO_PHASE_SAMPLING);
+        const octavo_sample_params &sampling = params_.sampling;
+        const auto row_of = [&](int64_t sample) {
+            return sampling.logits_rows == nullptr ? sample : sampling.logits_rows[sample];
+        };
+        int64_t last = first;
+        while (last < sampling.num_rows && row_of(last) < rows.last) ++last;
+        const Range mine = share(last - first, index_, num_threads_);
+        for (int64_t sample = first + mine.first; sample < first + mine.last; ++sample)
+            sample_row(sampling, sample, logits + (row_of(sample) - rows.first) * model_.vocab_size(),
+                       scratch_.sampling);
+        wait();
+        return last;
     }
 
     // hidden += x W^T; each thread adds to the columns of its panels.

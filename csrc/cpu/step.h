@@ -14,7 +14,8 @@ struct StepMemory {
     GrowingMemory attention; // of attention's plan
 };
 
-// Writes the KV of every token and the logits that were asked. `params` has been checked. Throws std::bad_alloc.
+// Writes the KV of every token, and the tokens and logits that were asked. `params` has been checked. Throws
+// std::bad_alloc.
 void run_step(const Model &model, const octavo_step_params &params, StepMemory &memory);
 
 } // namespace octavo

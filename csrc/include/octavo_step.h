@@ -1,4 +1,4 @@
-// A whole step of a model in one call: embedding, layers, final norm, logits. The C interface of the CPU's.
+// A whole step of a model in one call: embedding, layers, final norm, logits, sampling. The C interface of the CPU's.
 //
 // Weights are packed once (octavo_product.h) into memory of the caller, who keeps it until the model is destroyed. A
 // model is for one caller at a time. See octavo.h for the conventions.
@@ -67,8 +67,10 @@ typedef struct octavo_step_params {
     const int32_t *context_lens; // [num_seqs], tokens with the new ones
     const int32_t *block_tables; // [num_seqs][max_blocks]
     const int32_t *logit_rows;   // [num_logit_rows], tokens whose logits are asked
-    float *logits;               // [num_logit_rows][vocab_size]
+    float *logits;               // [num_logit_rows][vocab_size]; null: only tokens are asked
     int64_t *phase_ns;           // [OCTAVO_NUM_PHASES]
+    octavo_sample_params
+        sampling; // from the rows of logits, in their order; its `logits` and `dtype` are not looked at
     int64_t num_tokens;
     int32_t num_seqs;
     int32_t max_blocks; // row length of block_tables
@@ -79,7 +81,7 @@ typedef struct octavo_step_params {
 OCTAVO_API int32_t octavo_cpu_create_model(octavo_model_params params, octavo_model **model);
 OCTAVO_API void octavo_cpu_destroy_model(octavo_model *model);
 
-// Writes the KV of every token and the logits that were asked.
+// Writes the KV of every token, and the tokens and logits that were asked.
 OCTAVO_API int32_t octavo_cpu_step(octavo_model *model, octavo_step_params params);
 
 #ifdef __cplusplus

@@ -32,7 +32,7 @@ def apply_rules(logits: Tensor, samples: Sequence[Sample]) -> None:
     rows = list(enumerate(samples))
     ruled = [(row, sample, sample.params.rules) for row, sample in rows if sample.params.rules is not None]
     _exclude_all_but(logits, rows)
-    _put(logits, [(row, _forbidden(sample, rules)) for row, sample, rules in ruled], -torch.inf)
+    _put(logits, [(row, sample.forbidden_token_ids()) for row, sample, _ in ruled], -torch.inf)
     _add_biases(logits, [(row, rules) for row, _, rules in ruled if rules.biases])
     _penalize(logits, [(row, sample) for row, sample, rules in ruled if rules.has_penalty])
 
@@ -64,17 +64,6 @@ def _flags(mask: bytes, allowed: Sequence[int], vocab_size: int) -> npt.NDArray[
         only[np.fromiter(allowed, dtype=np.int64)] = True
         flags &= only
     return flags
-
-
-def _forbidden(sample: Sample, rules: TokenRules) -> list[int]:
-    """Tokens that would complete a bad word, and those for which it is too early."""
-    history = sample.history
-    token_ids = [word[0] for word in rules.bad_words if len(word) == 1]
-    if history is not None:
-        token_ids += [word[-1] for word in rules.bad_words if len(word) > 1 and history.output_ends_with(word[:-1])]
-    if sample.position - sample.num_prompt_tokens < rules.min_tokens:
-        token_ids += rules.late_token_ids
-    return token_ids
 
 
 def _put(logits: Tensor, entries: Iterable[tuple[int, Sequence[int]]], value: float) -> None:

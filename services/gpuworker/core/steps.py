@@ -178,3 +178,15 @@ class Sample:
     def is_ruled(self) -> bool:
         """Whether anything forbids or shifts tokens."""
         return self.params.rules is not None or bool(self.mask)
+
+    def forbidden_token_ids(self) -> list[int]:
+        """Tokens that would complete a bad word, and those for which it is too early."""
+        rules, history = self.params.rules, self.history
+        if rules is None:
+            return []
+        token_ids = [word[0] for word in rules.bad_words if len(word) == 1]
+        if history is not None:
+            token_ids += [word[-1] for word in rules.bad_words if len(word) > 1 and history.output_ends_with(word[:-1])]
+        if self.position - self.num_prompt_tokens < rules.min_tokens:
+            token_ids += rules.late_token_ids
+        return token_ids

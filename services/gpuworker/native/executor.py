@@ -13,8 +13,9 @@ from gpuworker.library import CopyBlocksParams, SwapBlocksParams
 from gpuworker.native.library import StepLibrary
 from gpuworker.native.model import NativeModel
 from gpuworker.native.pool import Pool
-from gpuworker.native.sampling import draw
+from gpuworker.native.sampling import Sampling
 from gpuworker.native.structs import PHASES, StepParams
+from gpuworker.row_structs import SampleParams
 
 Logits = npt.NDArray[np.float32]  # [num_rows, vocab_size]
 
@@ -42,12 +43,21 @@ class NativeExecutor:
         """The tokens of ``batch.samples``. Raises ``LogitsNotFinite``, by sample, once all KV is written."""
         if not batch.token_ids:
             return Drawn()
-        drawn = draw(batch, self.logits(batch))
-        return replace(drawn, phase_s=(self._phase_ns / 1e9).tolist())
+        sampling = Sampling(batch, self._model.config.vocab_size)
+        self._step(batch, sampling.params)
+        return replace(sampling.drawn(), phase_s=(self._phase_ns / 1e9).tolist())
 
     def logits(self, batch: Batch) -> Logits:
         """Logits of ``batch.sample_rows``; the KV of every token is written."""
         logits = np.empty((len(batch.sample_rows), self._model.config.vocab_size), dtype=np.float32)
+        self._step(batch, SampleParams(), logits.ctypes.data)
+        return logits
+
+    def phase_ns(self) -> dict[str, int]:
+        """Nanoseconds of the last step by phase, on the clock of one thread."""
+        return dict(zip(PHASES, self._phase_ns.tolist(), strict=True))
+
+    def _step(self, batch: Batch, sampling: SampleParams, logits: int | None = None) -> None:
         columns = (
             _column(batch.token_ids, np.int32),
             _column(batch.positions, np.int32),
@@ -56,22 +66,18 @@ class NativeExecutor:
             _column(batch.context_lens, np.int32),
             tables := _rectangle(batch.block_tables),
             _column(batch.sample_rows, np.int32),
-            logits,
-            self._phase_ns,
         )
         params = StepParams(
             self._device_pool.struct,
             *(column.ctypes.data for column in columns),
+            logits,
+            self._phase_ns.ctypes.data,
+            sampling,
             len(batch.token_ids),
             *tables.shape,
             len(batch.sample_rows),
         )
         self._library.check(self._library.step(self._model.handle, params))
-        return logits
-
-    def phase_ns(self) -> dict[str, int]:
-        """Nanoseconds of the last step by phase, on the clock of one thread."""
-        return dict(zip(PHASES, self._phase_ns.tolist(), strict=True))
 
     def _swap(self, source: Pool, destination: Pool, flat: Sequence[int]) -> None:
         if flat:

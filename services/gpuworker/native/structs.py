@@ -3,6 +3,7 @@
 import ctypes
 
 from gpuworker.library import CacheStruct
+from gpuworker.row_structs import SampleParams
 
 PHASES = (
     "norms",
@@ -92,6 +93,7 @@ class StepParams(ctypes.Structure):
         ("logit_rows", ctypes.c_void_p),
         ("logits", ctypes.c_void_p),
         ("phase_ns", ctypes.c_void_p),
+        ("sampling", SampleParams),
         ("num_tokens", ctypes.c_int64),
         ("num_seqs", ctypes.c_int32),
         ("max_blocks", ctypes.c_int32),
