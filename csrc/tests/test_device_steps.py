@@ -7,15 +7,19 @@ import pytest
 import torch
 
 from doubles import emulated_cuda
-from doubles.tiny_llama import VOCAB_SIZE, random_llama
+from doubles.tiny_llama import VOCAB_SIZE, random_llama, write_gguf
 from gpuworker.core.state import Limits
 from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepResult, TokenRules
 from gpuworker.device.backend import cuda_backend
 from gpuworker.device.executor import NUM_PADDING_BLOCKS, DeviceExecutor
+from gpuworker.device.rows import CudaRows
 from gpuworker.engine import Engine, Identity
 from gpuworker.executor import Executor
 from gpuworker.kernels import KernelInputError, load_ops
+from gpuworker.model.config import ModelConfig
 from gpuworker.model.llama import Llama, cache_shape
+from gpuworker.model.rotary import Rotary
+from gpuworker.model.rows import TorchRows
 from gpuworker.settings import Dtype, Settings
 from gpuworker.weights.loading import open_weights
 from gpuworker.weights.source import WeightSource
@@ -30,6 +34,18 @@ SAMPLING = {
 }
 PROMPTS = {1: (3, 14, 15, 92, 65, 35, 89), 2: (79, 32), 3: (38, 46, 26, 43, 38)}
 TABLES = {1: (7, 3, 11), 2: (20, 1, 2), 3: (0, 23, 5)}
+LLAMA_OF_HEADS_OF_64 = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_layers": 1,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_size": 64,
+    "max_position": 40,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e4,
+}
 
 pytestmark = pytest.mark.skipif(
     not emulated_cuda.LIBRARY.is_file(), reason="`make emulated` builds the kernels' emulation, on x86-64"
@@ -38,9 +54,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> WeightSource:
-    folder = tmp_path_factory.mktemp("model")
-    random_llama(head_dim=64).save_pretrained(folder)
-    return open_weights(folder)
+    """Heads of 64. GGUF aligns its tensors, as copying to a device does."""
+    return open_weights(write_gguf(random_llama(hidden_size=256), tmp_path_factory.mktemp("model") / "tiny.gguf"))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +64,7 @@ def model(source: WeightSource) -> Llama:
 
 
 @pytest.fixture
-def executors(model: Llama) -> tuple[Executor, DeviceExecutor]:
+def executors(source: WeightSource, model: Llama) -> tuple[Executor, DeviceExecutor]:
     def pool(num_blocks: int):
         return cache_shape(model.config, num_blocks, BLOCK_SIZE), torch.float32
 
@@ -57,7 +72,7 @@ def executors(model: Llama) -> tuple[Executor, DeviceExecutor]:
     return (
         Executor(model, ops, ops.allocate(*pool(NUM_BLOCKS)), ops.allocate(*pool(NUM_HOST_BLOCKS))),
         DeviceExecutor(
-            model,
+            Llama(source, torch.float32, MAX_MODEL_LEN, rows=CudaRows(cuda.library, cuda.device, torch.float32)),
             cuda,
             cuda.allocate(*pool(NUM_BLOCKS + NUM_PADDING_BLOCKS)),
             cuda.allocate_host(*pool(NUM_HOST_BLOCKS)),
@@ -174,6 +189,29 @@ def test_a_step_without_tokens_is_only_its_moves(step_both) -> None:
         )
     )
     decode(step_both, first, [len(prompt) for prompt in PROMPTS.values()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_are_worked_on_as_in_torch(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    cuda = emulated_cuda.emulated_ops()
+    plain, on_device = TorchRows(dtype), CudaRows(cuda.library, cuda.device, dtype)
+    rounding = {"rtol": torch.finfo(dtype).eps, "atol": 1e-5}
+    weight, update = torch.rand(64), torch.randn(5, 64).to(dtype)
+    residuals = [torch.randn(5, 64, generator=torch.Generator().manual_seed(2)) for _ in range(2)]
+    for added in (None, update):
+        expected = plain.add_and_norm(residuals[0], added, weight, 1e-5)
+        torch.testing.assert_close(on_device.add_and_norm(residuals[1], added, weight, 1e-5), expected, **rounding)
+    assert torch.equal(*residuals)
+
+    rotary = Rotary(ModelConfig(**LLAMA_OF_HEADS_OF_64), 40)
+    heads, positions = torch.randn(5, 4, 64).to(dtype), torch.tensor([0, 7, 39, 1, 2])
+    expected = plain.turning(rotary, positions)(heads[:, :3])
+    turned = on_device.turning(rotary, positions)(heads[:, :3])
+    torch.testing.assert_close(turned, expected, **rounding)
+
+    gate_up = torch.randn(5, 48).to(dtype)
+    torch.testing.assert_close(on_device.silu_mul(gate_up), plain.silu_mul(gate_up), **rounding)
 
 
 @pytest.mark.parametrize(("asked", "dtype"), [(Dtype.AUTO, "bfloat16"), (Dtype.FLOAT16, "float16")])

@@ -4,6 +4,7 @@ import torch
 
 from gpuworker.backend import Backend
 from gpuworker.device.executor import NUM_PADDING_BLOCKS, DeviceExecutor
+from gpuworker.device.rows import CudaRows
 from gpuworker.kernels.cuda import CudaOps, check_shape
 from gpuworker.model.llama import Llama, cache_shape
 from gpuworker.settings import Dtype, Settings
@@ -18,7 +19,8 @@ def cuda_backend(settings: Settings, source: WeightSource, max_model_len: int, o
     ops = CudaOps() if ops is None else ops
     dtype = choose_dtype(settings.dtype)
     check_shape(cache_shape(source.config, 1, settings.block_size))
-    model = Llama(source, dtype, max_model_len, ops.device.torch_device)
+    rows = CudaRows(ops.library, ops.device, dtype)
+    model = Llama(source, dtype, max_model_len, ops.device.torch_device, rows)
 
     def make_executor(num_device_blocks: int, num_host_blocks: int) -> DeviceExecutor:
         device_shape = cache_shape(source.config, num_device_blocks + NUM_PADDING_BLOCKS, settings.block_size)

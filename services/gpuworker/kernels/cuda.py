@@ -55,7 +55,7 @@ class CudaOps:
         device at each call.
         """
         self.device: Device = CudaDevice() if device is None else device
-        self._library = CudaLibrary(library_path)
+        self.library = CudaLibrary(library_path)
         self.splitting = splitting
         self._reads_ids = reads_ids
         self._structs = CallStructs()
@@ -82,7 +82,7 @@ class CudaOps:
         if self._reads_ids:
             require_in_range("slot_mapping", slot_mapping, cache.shape.num_slots)
         params = self._structs.write_kv(key, value, cache, layer, slot_mapping)
-        self._library.check(self._library.write_kv(params, self.device.compute_stream))
+        self.library.check(self.library.write_kv(params, self.device.compute_stream))
 
     def paged_attention(self, query: Tensor, cache: KVCache, layer: int, batch: AttentionBatch, scale: float) -> Tensor:
         """See ``KernelOps``."""
@@ -92,10 +92,10 @@ class CudaOps:
             check_batch(batch, query.shape[0], cache.shape)
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         params = self._structs.paged_attention(query, output, cache, layer, batch, scale)
-        num_bytes = int(self._library.attention_workspace_bytes(params))
+        num_bytes = int(self.library.attention_workspace_bytes(params))
         workspace = self.device.workspace(num_bytes) if num_bytes and self._splits(query, cache, batch) else None
         pointer = None if workspace is None else workspace.data_ptr()
-        self._library.check(self._library.paged_attention(params, pointer, self.device.compute_stream))
+        self.library.check(self.library.paged_attention(params, pointer, self.device.compute_stream))
         return output
 
     def copy_blocks(self, cache: KVCache, pairs: Tensor) -> None:
@@ -103,7 +103,7 @@ class CudaOps:
         check_pairs(pairs)
         pairs = pairs.cpu()
         params = self._structs.copy_blocks(cache, pairs)
-        self._library.check(self._library.copy_blocks(params, self.device.compute_stream))
+        self.library.check(self.library.copy_blocks(params, self.device.compute_stream))
 
     def swap_blocks(self, source: KVCache, destination: KVCache, pairs: Tensor) -> None:
         """See ``KernelOps``. Between a device and a pinned pool, or two device pools."""
@@ -111,7 +111,7 @@ class CudaOps:
         check_pools(source, destination)
         pairs = pairs.cpu()
         params = self._structs.swap_blocks(source, destination, pairs)
-        self._library.check(self._library.swap_blocks(params, self.device.copy_stream, self.device.compute_stream))
+        self.library.check(self.library.swap_blocks(params, self.device.copy_stream, self.device.compute_stream))
 
     def sample(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Draws a token per row: [num_rows] int64, the tokens of ``gpuworker.sampling``.
@@ -138,7 +138,7 @@ class CudaOps:
             vocab_size=vocab_size,
             dtype=DTYPE_CODES[logits.dtype],
         )
-        self._library.check(self._library.sample(params, self.device.compute_stream))
+        self.library.check(self.library.sample(params, self.device.compute_stream))
         return token_ids
 
     def _splits(self, query: Tensor, cache: KVCache, batch: AttentionBatch) -> bool:

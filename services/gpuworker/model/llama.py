@@ -84,9 +84,7 @@ class Llama:
             gate_up = F.linear(rows.add_and_norm(residual, update, layer.mlp_norm, epsilon), layer.gate_up)
             update = F.linear(rows.silu_mul(gate_up), layer.down)
         last = None if update is None else update[batch.sample_rows]
-        return F.linear(
-            rows.add_and_norm(residual[batch.sample_rows], last, self._final_norm, epsilon), self._lm_head
-        )
+        return F.linear(rows.add_and_norm(residual[batch.sample_rows], last, self._final_norm, epsilon), self._lm_head)
 
 
 def cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> KVCacheShape:
