@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
@@ -20,72 +21,79 @@ from gpuworker.v1 import gpuworker_pb2, gpuworker_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
-app = typer.Typer(add_completion=False)
-
 _GRACE_S = 10.0  # for the step in hand when a shutdown is asked for
 _SERVICE_NAME = gpuworker_pb2.DESCRIPTOR.services_by_name["GPUWorker"].full_name
 _SERVER_OPTIONS = (("grpc.max_receive_message_length", 64 * 2**20), ("grpc.so_reuseport", 0))
 
 
-@app.command()
-def main(  # noqa: PLR0913 (one parameter per flag)
-    *,
-    listen: Annotated[str, typer.Option(envvar="OCTAVO_WORKER_LISTEN", help="unix:/path.sock or host:port")],
-    model: Annotated[Path, typer.Option(envvar="OCTAVO_MODEL", help="A .gguf file or a Hugging Face folder")],
-    block_size: Annotated[int, typer.Option(envvar="OCTAVO_BLOCK_SIZE", help="Tokens per block")] = 16,
-    num_device_blocks: Annotated[
-        int | None, typer.Option(envvar="OCTAVO_NUM_DEVICE_BLOCKS", help="Overrides --kv-memory")
-    ] = None,
-    num_host_blocks: Annotated[
-        int | None, typer.Option(envvar="OCTAVO_NUM_HOST_BLOCKS", help="Blocks for swapping [default: half as many]")
-    ] = None,
-    kv_memory: Annotated[
-        str | None,
-        typer.Option(envvar="OCTAVO_KV_MEMORY", help="Such as 1GiB [default: a quarter of what is free, 1GiB at most]"),
-    ] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(envvar="OCTAVO_MAX_MODEL_LEN", help="Tokens of the longest sequence")
-    ] = None,
-    dtype: Annotated[
-        Dtype, typer.Option(envvar="OCTAVO_DTYPE", help="Of KV and products; auto: bfloat16 where it is fast")
-    ] = Dtype.AUTO,
-    weights: Annotated[
-        Weights, typer.Option(envvar="OCTAVO_WEIGHTS", help="auto: packed if the file is quantized, else the dtype")
-    ] = Weights.AUTO,
-    step: Annotated[
-        StepKind, typer.Option(envvar="OCTAVO_STEP", help="auto: native with the cpu kernels, where it can")
-    ] = StepKind.AUTO,
-    kernels: Annotated[
-        Kernels, typer.Option(envvar="OCTAVO_KERNELS", help="auto: cuda with a device and `make cuda`, else cpu")
-    ] = Kernels.AUTO,
-    threads: Annotated[int | None, typer.Option(envvar="OCTAVO_THREADS", help="[default: all cores]")] = None,
-    worker_id: Annotated[
-        str | None, typer.Option(envvar="OCTAVO_WORKER_ID", help="Names the pool [default: the host's name]")
-    ] = None,
-    log_level: Annotated[LogLevel, typer.Option(envvar="OCTAVO_LOG_LEVEL")] = LogLevel.INFO,
-) -> None:
-    """Holds a model and its paged KV memory, and computes steps."""
-    logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s gpuworker %(levelname)s %(message)s")
-    try:
-        settings = Settings(
-            listen=listen,
-            model=model,
-            block_size=block_size,
-            num_device_blocks=num_device_blocks,
-            num_host_blocks=num_host_blocks,
-            kv_memory_bytes=None if kv_memory is None else parse_bytes(kv_memory),
-            max_model_len=max_model_len,
-            dtype=dtype,
-            kernels=kernels,
-            weights=weights,
-            step=step,
-            threads=threads,
-            worker_id=socket.gethostname() if worker_id is None else worker_id,
-        )
-        asyncio.run(serve(settings))
-    except (WorkerError, KernelError) as error:
-        logger.critical("%s", error)
-        raise typer.Exit(2 if isinstance(error, SettingsInvalid) else 1) from error
+def command(run: Callable[[Settings], None]) -> typer.Typer:
+    """The command line that calls ``run``; 2 is the exit code for settings that are refused, 1 for other errors."""
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def main(  # noqa: PLR0913 (one parameter per flag)
+        *,
+        listen: Annotated[str, typer.Option(envvar="OCTAVO_WORKER_LISTEN", help="unix:/path.sock or host:port")],
+        model: Annotated[Path, typer.Option(envvar="OCTAVO_MODEL", help="A .gguf file or a Hugging Face folder")],
+        block_size: Annotated[int, typer.Option(envvar="OCTAVO_BLOCK_SIZE", help="Tokens per block")] = 16,
+        num_device_blocks: Annotated[
+            int | None, typer.Option(envvar="OCTAVO_NUM_DEVICE_BLOCKS", help="Overrides --kv-memory")
+        ] = None,
+        num_host_blocks: Annotated[
+            int | None,
+            typer.Option(envvar="OCTAVO_NUM_HOST_BLOCKS", help="Blocks for swapping [default: half as many]"),
+        ] = None,
+        kv_memory: Annotated[
+            str | None,
+            typer.Option(
+                envvar="OCTAVO_KV_MEMORY", help="Such as 1GiB [default: a quarter of what is free, 1GiB at most]"
+            ),
+        ] = None,
+        max_model_len: Annotated[
+            int | None, typer.Option(envvar="OCTAVO_MAX_MODEL_LEN", help="Tokens of the longest sequence")
+        ] = None,
+        dtype: Annotated[
+            Dtype, typer.Option(envvar="OCTAVO_DTYPE", help="Of KV and products; auto: bfloat16 where it is fast")
+        ] = Dtype.AUTO,
+        weights: Annotated[
+            Weights, typer.Option(envvar="OCTAVO_WEIGHTS", help="auto: packed if the file is quantized, else the dtype")
+        ] = Weights.AUTO,
+        step: Annotated[
+            StepKind, typer.Option(envvar="OCTAVO_STEP", help="auto: native with the cpu kernels, where it can")
+        ] = StepKind.AUTO,
+        kernels: Annotated[
+            Kernels, typer.Option(envvar="OCTAVO_KERNELS", help="auto: cuda with a device and `make cuda`, else cpu")
+        ] = Kernels.AUTO,
+        threads: Annotated[int | None, typer.Option(envvar="OCTAVO_THREADS", help="[default: all cores]")] = None,
+        worker_id: Annotated[
+            str | None, typer.Option(envvar="OCTAVO_WORKER_ID", help="Names the pool [default: the host's name]")
+        ] = None,
+        log_level: Annotated[LogLevel, typer.Option(envvar="OCTAVO_LOG_LEVEL")] = LogLevel.INFO,
+    ) -> None:
+        """Holds a model and its paged KV memory, and computes steps."""
+        logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s gpuworker %(levelname)s %(message)s")
+        try:
+            settings = Settings(
+                listen=listen,
+                model=model,
+                block_size=block_size,
+                num_device_blocks=num_device_blocks,
+                num_host_blocks=num_host_blocks,
+                kv_memory_bytes=None if kv_memory is None else parse_bytes(kv_memory),
+                max_model_len=max_model_len,
+                dtype=dtype,
+                kernels=kernels,
+                weights=weights,
+                step=step,
+                threads=threads,
+                worker_id=socket.gethostname() if worker_id is None else worker_id,
+            )
+            run(settings)
+        except (WorkerError, KernelError) as error:
+            logger.critical("%s", error)
+            raise typer.Exit(2 if isinstance(error, SettingsInvalid) else 1) from error
+
+    return app
 
 
 async def serve(settings: Settings) -> None:
@@ -115,3 +123,10 @@ async def serve(settings: Settings) -> None:
         await health_servicer.enter_graceful_shutdown()
         servicer.drain()
         await server.stop(_GRACE_S)
+
+
+def _run(settings: Settings) -> None:
+    asyncio.run(serve(settings))
+
+
+app = command(_run)

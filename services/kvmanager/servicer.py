@@ -47,7 +47,7 @@ class KVManagerServicer(kvmanager_pb2_grpc.KVManagerServicer):
         self, request_iterator: AsyncIterable[pb.PoolRequest], context: aio.ServicerContext[object, object]
     ) -> AsyncIterator[pb.PoolResponse]:
         """Answers each message of one caller, in order."""
-        caller = _Caller(self._pools, self._watermark)
+        caller = Caller(self._pools, self._watermark)
         try:
             async for request in request_iterator:
                 yield await caller.answer(request)
@@ -55,7 +55,7 @@ class KVManagerServicer(kvmanager_pb2_grpc.KVManagerServicer):
             await end_call(context, error)
 
 
-class _Caller:
+class Caller:
     """One stream: the pool that it opened, and its session there."""
 
     def __init__(self, pools: Pools, watermark: float) -> None:
@@ -65,6 +65,7 @@ class _Caller:
         self._session = 0
 
     async def answer(self, request: pb.PoolRequest) -> pb.PoolResponse:
+        """Opens the pool or grants a plan. Raises ``KVManagerError``."""
         kind = request.WhichOneof("kind")
         if kind == "plan":
             return await self._grant(request.plan)

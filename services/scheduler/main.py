@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import time
+from dataclasses import dataclass
 
 import uvloop
 
@@ -24,7 +25,9 @@ from scheduler.command import command
 from scheduler.core.queue_limits import QueueLimits
 from scheduler.core.shape import SchedulerConfig
 from scheduler.engine import Administration, Engine, EngineConfig
+from scheduler.inspection.ports import PoolInspector, WorkerInspector
 from scheduler.metrics import Exposition, Instruments, MeasuredGenerator, MeasuredMemory, MeasuredWorker
+from scheduler.ports import Memory, Worker
 from scheduler.settings import Settings
 
 logger = logging.getLogger("scheduler")
@@ -36,11 +39,27 @@ def run(settings: Settings) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_until_stopped(settings))
+        runner.run(_serve_over_grpc(settings))
     return 0
 
 
-async def serve_until_stopped(settings: Settings) -> None:
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """How the other services are asked."""
+
+    worker: Worker
+    memory: Memory
+    pools: PoolInspector
+    tables: WorkerInspector
+
+
+async def _serve_over_grpc(settings: Settings) -> None:
+    worker, memory = GrpcWorker(settings.worker), GrpcMemory(settings.kvmanager)
+    pools, tables = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
+    await serve_until_stopped(settings, Peers(worker, memory, pools, tables))
+
+
+async def serve_until_stopped(settings: Settings, peers: Peers) -> None:
     """Listens before it connects, so that liveness answers while readiness says what is waited for."""
     with listen(settings.host, settings.port) as listener:
         signals = StopSignals()
@@ -48,8 +67,8 @@ async def serve_until_stopped(settings: Settings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, signals.receive)
         tokenizer = load_tokenizer(settings.model)
         instruments = Instruments()
-        worker = MeasuredWorker(GrpcWorker(settings.worker), instruments, time.perf_counter)
-        memory = MeasuredMemory(GrpcMemory(settings.kvmanager), instruments, time.perf_counter)
+        worker = MeasuredWorker(peers.worker, instruments, time.perf_counter)
+        memory = MeasuredMemory(peers.memory, instruments, time.perf_counter)
         engine = Engine(worker, memory, tokenizer, engine_config(settings))
         generator = MeasuredGenerator(engine, instruments, time.monotonic)
         fingerprint = model_fingerprint(settings.model, octavo_version())
@@ -57,8 +76,7 @@ async def serve_until_stopped(settings: Settings) -> None:
         template = load_chat_template(settings.model, tokenizer.special_tokens)
         grammars = await asyncio.to_thread(load_grammar_compiler, tokenizer.library_tokenizer, tokenizer.eos_token_ids)
         keys = None if settings.api_keys is None else key_source(settings.api_keys)
-        pools, tables = GrpcPoolInspector(settings.kvmanager), GrpcWorkerInspector(settings.worker)
-        admin = Administration(engine.replica, pools, tables)
+        admin = Administration(engine.replica, peers.pools, peers.tables)
         service = CompletionService(generator, tokenizer, model, settings.max_body_bytes, grammars)
         metrics = Exposition(instruments, admin)
         app = create_app(service, admin, Access(keys, settings.admin_key), template, metrics.page)

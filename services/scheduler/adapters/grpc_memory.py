@@ -3,19 +3,24 @@
 from kvmanager.v1 import kvmanager_pb2 as pb
 from kvmanager.v1.kvmanager_pb2_grpc import KVManagerStub
 from scheduler.adapters.grpc_stream import RequestStream
+from scheduler.adapters.message_stream import MessageStream
 from scheduler.core.request import GroupId, SequenceId
 from scheduler.core.steps import BlockChanges, EnteringGroups, Grant, Plan, PoolUsage, Preemption, RunningGroups
 from scheduler.errors import MemoryUnavailable
 from scheduler.ports import PoolOpened, WorkerDescription
 
 
-class GrpcMemory:
-    """``Memory`` on a ``KVManager.Arbitrate`` stream."""
+class MessageMemory:
+    """``Memory`` by messages on a stream whose errors are ``MemoryUnavailable``."""
 
-    def __init__(self, address: str, *, open_timeout_s: float = 5.0, grant_timeout_s: float = 10.0) -> None:
-        self._stream: RequestStream[pb.PoolRequest, pb.PoolResponse] = RequestStream(
-            address, lambda channel: KVManagerStub(channel).Arbitrate, MemoryUnavailable
-        )
+    def __init__(
+        self,
+        stream: MessageStream[pb.PoolRequest, pb.PoolResponse],
+        *,
+        open_timeout_s: float = 5.0,
+        grant_timeout_s: float = 10.0,
+    ) -> None:
+        self._stream = stream
         self._open_timeout_s = open_timeout_s
         self._grant_timeout_s = grant_timeout_s
 
@@ -46,6 +51,16 @@ class GrpcMemory:
     async def close(self) -> None:
         """Ends the stream."""
         await self._stream.close()
+
+
+class GrpcMemory(MessageMemory):
+    """``Memory`` on a ``KVManager.Arbitrate`` stream."""
+
+    def __init__(self, address: str, *, open_timeout_s: float = 5.0, grant_timeout_s: float = 10.0) -> None:
+        stream: RequestStream[pb.PoolRequest, pb.PoolResponse] = RequestStream(
+            address, lambda channel: KVManagerStub(channel).Arbitrate, MemoryUnavailable
+        )
+        super().__init__(stream, open_timeout_s=open_timeout_s, grant_timeout_s=grant_timeout_s)
 
 
 def plan_to_wire(plan: Plan) -> pb.Plan:

@@ -6,6 +6,7 @@ from gpuworker.v1 import gpuworker_pb2 as pb
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerStub
 from kvmanager.v1 import kvmanager_pb2
 from scheduler.adapters.grpc_stream import RequestStream
+from scheduler.adapters.message_stream import MessageStream
 from scheduler.core.request import SequenceId, TokenRules
 from scheduler.core.steps import NewSequence, Step, StepResult
 from scheduler.errors import StepRefused, WorkerUnavailable
@@ -14,13 +15,17 @@ from scheduler.ports import WorkerDescription
 _NO_RULES = TokenRules()
 
 
-class GrpcWorker:
-    """``Worker`` on a ``GPUWorker.Run`` stream."""
+class MessageWorker:
+    """``Worker`` by messages on a stream whose errors are ``WorkerUnavailable``."""
 
-    def __init__(self, address: str, *, attach_timeout_s: float = 5.0, step_timeout_s: float = 120.0) -> None:
-        self._stream: RequestStream[pb.WorkerRequest, pb.WorkerResponse] = RequestStream(
-            address, lambda channel: GPUWorkerStub(channel).Run, WorkerUnavailable
-        )
+    def __init__(
+        self,
+        stream: MessageStream[pb.WorkerRequest, pb.WorkerResponse],
+        *,
+        attach_timeout_s: float = 5.0,
+        step_timeout_s: float = 120.0,
+    ) -> None:
+        self._stream = stream
         self._attach_timeout_s = attach_timeout_s
         self._step_timeout_s = step_timeout_s
 
@@ -45,6 +50,16 @@ class GrpcWorker:
     async def close(self) -> None:
         """Ends the stream."""
         await self._stream.close()
+
+
+class GrpcWorker(MessageWorker):
+    """``Worker`` on a ``GPUWorker.Run`` stream."""
+
+    def __init__(self, address: str, *, attach_timeout_s: float = 5.0, step_timeout_s: float = 120.0) -> None:
+        stream: RequestStream[pb.WorkerRequest, pb.WorkerResponse] = RequestStream(
+            address, lambda channel: GPUWorkerStub(channel).Run, WorkerUnavailable
+        )
+        super().__init__(stream, attach_timeout_s=attach_timeout_s, step_timeout_s=step_timeout_s)
 
 
 def description_from_wire(description: pb.WorkerDescription) -> WorkerDescription:
