@@ -1,16 +1,18 @@
 // Paged attention of a few query rows over one partition of a context (PagedAttention, §4.1).
 //
-//   for each tile of 32 positions:      keys and values are found through the block table
-//     scores  = query · keys            rows of a KV head share every load of a key
-//     weights = exp(scores - maximum)   online softmax: what was weighed before is rescaled when the maximum grows
-//     weighted += weights · values
+//   for each tile of 64 positions:       keys and values are found through the block table
+//     scores  = query · keys             rows of a KV head share every load of a key; lanes are positions
+//     weights = 2^(scores - maximum)     online softmax: what was weighed before is rescaled when the maximum grows
+//     weighted += weights · values       lanes are columns
 //
 // What is done for one row never depends on the other rows: each row goes through the same roundings in the same order
-// alone, in a group, at a tile's diagonal or before it. Positions that a row must not see take no part in a product.
+// alone, in a group, at a tile's diagonal or before it. Positions that a row must not see take no part in a product
+// with values.
 //
 // Compiled once per instruction set; OCTAVO_KERNELS names the table, OCTAVO_ISA the set.
 #include "attention_kernel.h"
 
+#include "attention_blocks.h"
 #include "exponential.h"
 #include "octavo.h"
 #include "simd.h"
@@ -18,92 +20,103 @@
 namespace octavo {
 namespace {
 
-constexpr int kRows = 4; // query rows that share a load
+// Most query rows that share a load: as many as there are registers for.
+#if defined(__AVX512F__)
+constexpr int kRows = 6;
+#else
+constexpr int kRows = 3;
+#endif
 
-// ---------------------------------------------------------------- exp
-
-inline float exponential(float x) {
-    float lanes[kLanes];
-    store(lanes, exponential(broadcast(x)));
-    return lanes[0];
-}
-
-// ---------------------------------------------------------------- one tile
-
-template <class Element> struct Tile {
-    const Element *keys[kTile];
-    // Keys of the tile after this one (of this one in the last). Each load of a row asks for the same row there: a
-    // burst of prefetches would exceed what a core can have in flight, and wait.
-    const Element *const *upcoming;
-    int64_t values_from;
-    int count; // positions in it
+struct alignas(64) Weights {
+    float of[kRows][kTile]; // scores first
 };
 
-struct alignas(64) Scores {
-    float partial[kRows][kTile][8]; // sums over every eighth element, before they are added up
-    float scores[kRows][kTile];     // then the weights
+// ---------------------------------------------------------------- products
+
+// Sums over even steps of the reduced axis and over odd ones: two chains of additions hide more of their latency.
+template <int R> struct Sums {
+    Floats16 of[R][2];
 };
 
-// partial[r][j] = query row r · key j
-template <int R, class Element>
-void score(const float *query, int row_stride, const Tile<Element> &tile, int num_keys, int head_size, Scores &out) {
-    const int whole = head_size / kLanes * kLanes;
-    for (int j = 0; j < num_keys; ++j) {
-        const Element *key = tile.keys[j];
-        Floats16 sums[R];
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) sums[r] = broadcast(0.0f);
-        for (int d = 0; d < whole; d += kLanes) {
-            const Floats16 k = load(key + d);
-            __builtin_prefetch(tile.upcoming[j] + d);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) sums[r] = multiply_add(load(query + r * row_stride + d), k, sums[r]);
-        }
-        if (whole < head_size) {
-            const Floats16 k = load_half(key + whole);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) sums[r] = multiply_add(load(query + r * row_stride + whole), k, sums[r]);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) store_folded(out.partial[r][j], sums[r]);
-    }
+// Step `i` of lines of 16 lanes, or of 8.
+template <bool half> inline Floats16 load_step(const float *lines, int i) {
+    return half ? load_half(lines + i * (kLanes / 2)) : load(lines + i * kLanes);
 }
 
-// weighted[r][d..] += weights[r][j] * values[j][d..] for C vectors of 16; `half`: only 8 elements are there
-template <int R, int C, bool half, class Element>
-inline void weigh_columns(const float (*weights)[kTile], const Tile<Element> &tile, int first, int end, int column,
-                          float *weighted, int row_stride) {
-    Floats16 sums[R][C];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) sums[r][c] = load(weighted + r * row_stride + column + c * kLanes);
-    for (int j = first; j < end; ++j) {
-        const Element *value = tile.keys[j] + tile.values_from + column;
-        __builtin_prefetch(tile.upcoming[j] + tile.values_from + column);
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) {
-            const Floats16 v = half ? load_half(value) : load(value + c * kLanes);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) sums[r][c] = multiply_add(broadcast(weights[r][j]), v, sums[r][c]);
+template <bool half> inline Floats16 load_step(const bfloat16 *lines, int i) {
+    const bfloat16 *line = lines + i / 2 * (half ? kLanes : 2 * kLanes);
+    if (i % 2 != 0) asm("" : "+r"(line)); // loads it again: there are loads to spare, and no registers
+    const Words16 pairs = half ? load_half_words(line) : load_words(line);
+    return as_floats(i % 2 == 0 ? shift_left(pairs, 16) : keep_bits(pairs, 0xffff0000));
+}
+
+// sums[r][lane] += factors[r][i] * lines[i][lane] for i < count
+template <int R, bool half, class Element>
+inline void accumulate(const float *factors, int stride, const Element *lines, const Element *upcoming, int count,
+                       Sums<R> &sums) {
+    constexpr int kLine = half ? kLanes / 2 : kLanes;
+    int i = 0;
+    for (; i + 2 <= count; i += 2)
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            if (s == 0 || sizeof(Element) == 4) __builtin_prefetch(upcoming + (i + s) * kLine, 0, 2);
+            const Floats16 step = load_step<half>(lines + i * kLine, s);
+#pragma GCC unroll 6
+            for (int r = 0; r < R; ++r)
+                sums.of[r][s] = multiply_add(broadcast(factors[r * stride + i + s]), step, sums.of[r][s]);
         }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) store(weighted + r * row_stride + column + c * kLanes, sums[r][c]);
+    if (i == count) return;
+    const Floats16 step = load_step<half>(lines + i * kLine, 0);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) sums.of[r][0] = multiply_add(broadcast(factors[r * stride + i]), step, sums.of[r][0]);
 }
 
 template <int R, class Element>
-void weigh(const float (*weights)[kTile], const Tile<Element> &tile, int first, int end, int head_size, float *weighted,
-           int row_stride) {
-    constexpr int C = R == 1 ? 4 : R == 2 ? 2 : 1; // enough independent sums to hide the latency of an addition
+void score(const float *query, int row_stride, const Tile<Element> &tile, Upcoming<Element> &upcoming, int count,
+           int head_size, Weights &work) {
+    for (int group = 0; group * kGroup < count; ++group) {
+        Sums<R> sums;
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) sums.of[r][0] = sums.of[r][1] = broadcast(0.0f);
+        accumulate<R, false>(query, row_stride, tile.keys[group], upcoming.take(kGroup * head_size), head_size, sums);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) store(work.of[r] + group * kGroup, add(sums.of[r][0], sums.of[r][1]));
+    }
+}
+
+// weighted[r][column ..] += weights[r][j] * values[j][column ..] of the first `count` positions
+template <int R, bool half, class Element>
+void weigh_columns(const Weights &work, const Tile<Element> &tile, Upcoming<Element> &upcoming, int count, int column,
+                   float *weighted, int row_stride) {
+    Sums<R> sums;
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+        sums.of[r][0] = load(weighted + r * row_stride + column);
+        sums.of[r][1] = broadcast(0.0f);
+    }
+    for (int group = 0; group * kGroup < count; ++group)
+        accumulate<R, half>(work.of[0] + group * kGroup, kTile, tile.values[group] + column * kGroup,
+                            upcoming.take(half ? kColumns / 2 : kColumns),
+                            count - group * kGroup < kGroup ? count - group * kGroup : kGroup, sums);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) store(weighted + r * row_stride + column, add(sums.of[r][0], sums.of[r][1]));
+}
+
+template <int R, class Element>
+void weigh(const Weights &work, const Tile<Element> &tile, Upcoming<Element> &upcoming, int count, int head_size,
+           float *weighted, int row_stride) {
     int column = 0;
-    for (; column + C * kLanes <= head_size; column += C * kLanes)
-        weigh_columns<R, C, false>(weights, tile, first, end, column, weighted, row_stride);
     for (; column + kLanes <= head_size; column += kLanes)
-        weigh_columns<R, 1, false>(weights, tile, first, end, column, weighted, row_stride);
-    if (column < head_size) weigh_columns<R, 1, true>(weights, tile, first, end, column, weighted, row_stride);
+        weigh_columns<R, false>(work, tile, upcoming, count, column, weighted, row_stride);
+    if (column < head_size) weigh_columns<R, true>(work, tile, upcoming, count, column, weighted, row_stride);
+}
+
+// ---------------------------------------------------------------- softmax
+
+inline float exponential2(float x) {
+    float lanes[kLanes];
+    store(lanes, exponential2(broadcast(x)));
+    return lanes[0];
 }
 
 void scale_row(float *row, int row_stride, float factor) {
@@ -112,24 +125,33 @@ void scale_row(float *row, int row_stride, float factor) {
 
 // Turns the scores of the first `count` positions into weights, the rest into 0, and rescales what was weighed before.
 void soften(float *scores, int count, SoftmaxState state, int row, int row_stride) {
-    const Floats16 minus_infinity = broadcast(-__builtin_inff());
-    const Floats16 low = keep_first(load(scores), count, minus_infinity);
-    const Floats16 high = keep_first(load(scores + kLanes), count - kLanes, minus_infinity);
-    const float tile_maximum = largest(maximum(low, high));
-    const float before = state.maxima[row];
+    constexpr int kVectors = kTile / kLanes;
+    Floats16 parts[kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i)
+        parts[i] = keep_first(load(scores + i * kLanes), count - i * kLanes, broadcast(-__builtin_inff()));
+    Floats16 highest = parts[0];
+#pragma GCC unroll 8
+    for (int i = 1; i < kVectors; ++i) highest = maximum(highest, parts[i]);
+    const float tile_maximum = largest(highest), before = state.maxima[row];
     if (tile_maximum > before) {
-        const float factor = exponential(before - tile_maximum);
+        const float factor = exponential2(before - tile_maximum);
         state.maxima[row] = tile_maximum;
         state.sums[row] *= factor;
         scale_row(state.weighted + int64_t{row} * row_stride, row_stride, factor);
     }
     const Floats16 base = broadcast(state.maxima[row]);
-    const Floats16 low_weights = exponential(subtract(low, base));
-    const Floats16 high_weights = exponential(subtract(high, base));
-    store(scores, low_weights);
-    store(scores + kLanes, high_weights);
-    state.sums[row] += sum(add(low_weights, high_weights));
+    Floats16 total = broadcast(0.0f);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+        const Floats16 weights = exponential2(subtract(parts[i], base));
+        store(scores + i * kLanes, weights);
+        total = add(total, weights);
+    }
+    state.sums[row] += sum(total);
 }
+
+// ---------------------------------------------------------------- one tile
 
 // How many positions of a tile from `tile_begin` the row sees.
 int visible(const QueryTile &query, int row, int64_t tile_begin, int tile_count) {
@@ -137,91 +159,43 @@ int visible(const QueryTile &query, int row, int64_t tile_begin, int tile_count)
     return count < 0 ? 0 : count > tile_count ? tile_count : static_cast<int>(count);
 }
 
-// Rows row .. row + R - 1, all of which see something; later rows see no less.
-template <int R, class Element>
-void reduce_rows(const QueryTile &query, const Tile<Element> &tile, int64_t tile_begin, int head_size,
-                 SoftmaxState state, int row, Scores &work) {
-    const int stride = query.row_stride;
-    int counts[R];
-    for (int r = 0; r < R; ++r) counts[r] = visible(query, row + r, tile_begin, tile.count);
-    score<R>(query.rows + int64_t{row} * stride, stride, tile, counts[R - 1], head_size, work);
-    for (int r = 0; r < R; ++r) {
-        for (int j = 0; j < counts[r]; j += 8) sum_rows(&work.partial[r][j], &work.scores[r][j]);
-        soften(work.scores[r], counts[r], state, row + r, stride);
+// What a head's rows are reduced with.
+template <class Element> struct HeadWork {
+    const QueryTile &query;
+    const float *rows; // the head's
+    Tile<Element> tile;
+    int64_t begin; // of the tile
+    int head_size;
+    SoftmaxState state; // the head's
+    Upcoming<Element> &upcoming;
+    Weights &weights;
+};
+
+// Rows row .. row + R - 1, each of which sees the first `count` positions.
+template <int R, class Element> void reduce_rows(const HeadWork<Element> &work, int row, int count) {
+    const int stride = work.query.row_stride;
+    score<R>(work.rows + int64_t{row} * stride, stride, work.tile, work.upcoming, count, work.head_size, work.weights);
+    for (int r = 0; r < R; ++r) soften(work.weights.of[r], count, work.state, row + r, stride);
+    weigh<R>(work.weights, work.tile, work.upcoming, count, work.head_size, work.state.weighted + int64_t{row} * stride,
+             stride);
+}
+
+// The same for `num_rows`, at most R.
+template <int R, class Element> void reduce_up_to(int num_rows, const HeadWork<Element> &work, int row, int count) {
+    if (num_rows == R) return reduce_rows<R>(work, row, count);
+    if constexpr (R > 1) reduce_up_to<R - 1>(num_rows, work, row, count);
+}
+
+template <class Element> void reduce_head(const HeadWork<Element> &work) {
+    const QueryTile &query = work.query;
+    for (int row = 0, num_rows = 1; row < query.num_rows; row += num_rows) {
+        const int count = visible(query, row, work.begin, work.tile.count);
+        num_rows = 1;
+        while (num_rows < kRows && row + num_rows < query.num_rows &&
+               visible(query, row + num_rows, work.begin, work.tile.count) == count)
+            ++num_rows;
+        if (count > 0) reduce_up_to<kRows>(num_rows, work, row, count);
     }
-    float *weighted = state.weighted + int64_t{row} * stride;
-    weigh<R>(work.scores, tile, 0, counts[0], head_size, weighted, stride);
-    for (int r = 1; r < R; ++r)
-        weigh<1>(&work.scores[r], tile, counts[0], counts[r], head_size, weighted + r * stride, stride);
-}
-
-template <class Element>
-void reduce_tile(const QueryTile &query, const Tile<Element> &tile, int64_t tile_begin, int head_size,
-                 SoftmaxState state, Scores &work) {
-    int row = 0;
-    while (row < query.num_rows && visible(query, row, tile_begin, tile.count) == 0) ++row;
-    for (; row + kRows <= query.num_rows; row += kRows)
-        reduce_rows<kRows>(query, tile, tile_begin, head_size, state, row, work);
-    switch (query.num_rows - row) {
-    case 3:
-        return reduce_rows<3>(query, tile, tile_begin, head_size, state, row, work);
-    case 2:
-        return reduce_rows<2>(query, tile, tile_begin, head_size, state, row, work);
-    case 1:
-        return reduce_rows<1>(query, tile, tile_begin, head_size, state, row, work);
-    }
-}
-
-// ---------------------------------------------------------------- memory
-
-template <class Element> void find_keys(const PagedKV &kv, int64_t begin, int count, Tile<Element> &tile) {
-    const Element *keys = static_cast<const Element *>(kv.keys);
-    int64_t index = begin / kv.block_size;
-    int offset = static_cast<int>(begin % kv.block_size);
-    for (int j = 0; j < count; ++j) {
-        tile.keys[j] = keys + kv.block_table[index] * kv.block_stride + int64_t{offset} * kv.head_size;
-        if (++offset == kv.block_size) {
-            offset = 0;
-            ++index;
-        }
-    }
-    for (int j = count; j < kTile; ++j) tile.keys[j] = tile.keys[count - 1];
-    tile.upcoming = tile.keys;
-    tile.values_from = kv.values_from;
-    tile.count = count;
-}
-
-template <class From, class To> void convert_row(const From *from, int head_size, float factor, To *to) {
-    const int whole = head_size / kLanes * kLanes;
-    for (int d = 0; d < whole; d += kLanes) store(to + d, multiply(load(from + d), broadcast(factor)));
-    if (whole < head_size) store_half(to + whole, multiply(load_half(from + whole), broadcast(factor)));
-}
-
-// Many rows read a tile many times: widen it once.
-void widen(const Tile<bfloat16> &from, int head_size, float *scratch, Tile<float> &to) {
-    const int stride = padded(head_size);
-    to.values_from = int64_t{kTile} * stride;
-    to.count = from.count;
-    to.upcoming = to.keys;
-    for (int j = 0; j < from.count; ++j) {
-        convert_row(from.keys[j], head_size, 1.0f, scratch + j * stride);
-        convert_row(from.keys[j] + from.values_from, head_size, 1.0f, scratch + to.values_from + j * stride);
-        to.keys[j] = scratch + j * stride;
-    }
-    for (int j = from.count; j < kTile; ++j) to.keys[j] = scratch;
-}
-
-void reduce(const QueryTile &query, const Tile<float> &tile, int64_t begin, int head_size, SoftmaxState state,
-            Scores &work, float *) {
-    reduce_tile(query, tile, begin, head_size, state, work);
-}
-
-void reduce(const QueryTile &query, const Tile<bfloat16> &tile, int64_t begin, int head_size, SoftmaxState state,
-            Scores &work, float *scratch) {
-    if (query.num_rows <= kRows) return reduce_tile(query, tile, begin, head_size, state, work);
-    Tile<float> wide;
-    widen(tile, head_size, scratch, wide);
-    reduce_tile(query, wide, begin, head_size, state, work);
 }
 
 void clear(SoftmaxState state, int num_rows, int row_stride) {
@@ -234,53 +208,71 @@ void clear(SoftmaxState state, int num_rows, int row_stride) {
 
 int tile_length(int64_t begin, int64_t end) { return end - begin < kTile ? static_cast<int>(end - begin) : kTile; }
 
+// Points at what comes after the tile at `begin`.
 template <class Element>
-void attend_elements(const QueryTile &query, const PagedKV &kv, int64_t begin, int64_t end, SoftmaxState state,
-                     float *scratch) {
-    clear(state, query.num_rows, query.row_stride);
-    Scores work = {}; // lanes past a row's count are loaded, then masked
-    Tile<Element> tiles[2];
-    find_keys(kv, begin, tile_length(begin, end), tiles[0]);
-    for (int turn = 0; begin < end; begin += kTile, turn ^= 1) {
-        const int64_t next = begin + kTile;
-        if (next < end) {
-            find_keys(kv, next, tile_length(next, end), tiles[turn ^ 1]);
-            tiles[turn].upcoming = tiles[turn ^ 1].keys;
-        }
-        reduce(query, tiles[turn], begin, kv.head_size, state, work, scratch);
-    }
+void look_ahead(const KVRange &range, int64_t begin, const KVRange *next, const Element *present,
+                Upcoming<Element> &upcoming) {
+    if (!is_packed(range.kv.block_size)) return upcoming.find_nothing(present);
+    if (begin + kTile < range.end) return upcoming.find(range.kv, begin + kTile, tile_length(begin + kTile, range.end));
+    if (next == nullptr) return upcoming.find_nothing(present);
+    upcoming.find(next->kv, next->begin, tile_length(next->begin, next->end));
 }
 
-template <class From, class To> void store_rows_in_slot(const void *key, const void *value, const KVSlot &slot) {
-    To *to = static_cast<To *>(slot.keys) + int64_t{slot.offset} * slot.head_size;
-    convert_row(static_cast<const From *>(key), slot.head_size, 1.0f, to);
-    convert_row(static_cast<const From *>(value), slot.head_size, 1.0f, to + slot.values_from);
+template <class Element>
+void attend_elements(const QueryTile &query, const KVRange &range, const KVRange *next, SoftmaxState state,
+                     Element *scratch) {
+    const PagedKV &kv = range.kv;
+    clear(state, kv.num_heads * query.num_rows, query.row_stride);
+    Weights weights;
+    Upcoming<Element> upcoming;
+    for (int64_t begin = range.begin; begin < range.end; begin += kTile) {
+        Tile<Element> tile = {};
+        find_tile(kv, begin, tile_length(begin, range.end), scratch, tile);
+        look_ahead(range, begin, next, tile.keys[0], upcoming);
+        for (int head = 0; head < kv.num_heads; ++head) {
+            const int64_t row = int64_t{head} * query.num_rows;
+            reduce_head<Element>({query,
+                                  query.rows + row * query.row_stride,
+                                  tile,
+                                  begin,
+                                  kv.head_size,
+                                  {state.maxima + row, state.sums + row, state.weighted + row * query.row_stride},
+                                  upcoming,
+                                  weights});
+            for (int group = 0; group * kGroup < tile.count; ++group) {
+                tile.keys[group] += kv.head_stride;
+                tile.values[group] += kv.head_stride;
+            }
+        }
+    }
 }
 
 // ---------------------------------------------------------------- the table
 
 void store_kv(const void *key, const void *value, int dtype, const KVSlot &slot) {
     if (dtype == OCTAVO_FLOAT32 && slot.dtype == OCTAVO_FLOAT32)
-        store_rows_in_slot<float, float>(key, value, slot);
+        store_in_slot<float, float>(static_cast<const float *>(key), static_cast<const float *>(value), slot);
     else if (dtype == OCTAVO_FLOAT32)
-        store_rows_in_slot<float, bfloat16>(key, value, slot);
+        store_in_slot<float, bfloat16>(static_cast<const float *>(key), static_cast<const float *>(value), slot);
     else if (slot.dtype == OCTAVO_FLOAT32)
-        store_rows_in_slot<bfloat16, float>(key, value, slot);
+        store_in_slot<bfloat16, float>(static_cast<const bfloat16 *>(key), static_cast<const bfloat16 *>(value), slot);
     else
-        store_rows_in_slot<bfloat16, bfloat16>(key, value, slot);
+        store_in_slot<bfloat16, bfloat16>(static_cast<const bfloat16 *>(key), static_cast<const bfloat16 *>(value),
+                                          slot);
 }
 
-void attend(const QueryTile &query, const PagedKV &kv, int64_t begin, int64_t end, SoftmaxState state, float *scratch) {
-    if (kv.dtype == OCTAVO_BFLOAT16) return attend_elements<bfloat16>(query, kv, begin, end, state, scratch);
-    attend_elements<float>(query, kv, begin, end, state, scratch);
+void attend(const QueryTile &query, const KVRange &range, const KVRange *upcoming, SoftmaxState state, float *scratch) {
+    if (range.kv.dtype == OCTAVO_BFLOAT16)
+        return attend_elements(query, range, upcoming, state, reinterpret_cast<bfloat16 *>(scratch));
+    attend_elements(query, range, upcoming, state, scratch);
 }
 
 void merge(SoftmaxState total, SoftmaxState part, int num_rows, int row_stride) {
     for (int row = 0; row < num_rows; ++row) {
         if (part.sums[row] == 0.0f) continue; // the row does not reach into this partition
         const float maximum = part.maxima[row] > total.maxima[row] ? part.maxima[row] : total.maxima[row];
-        const float total_factor = exponential(total.maxima[row] - maximum);
-        const float part_factor = exponential(part.maxima[row] - maximum);
+        const float total_factor = exponential2(total.maxima[row] - maximum);
+        const float part_factor = exponential2(part.maxima[row] - maximum);
         total.maxima[row] = maximum;
         total.sums[row] = total.sums[row] * total_factor + part.sums[row] * part_factor;
         float *sums = total.weighted + int64_t{row} * row_stride;
@@ -293,10 +285,11 @@ void merge(SoftmaxState total, SoftmaxState part, int num_rows, int row_stride) 
 }
 
 template <class Element> void load_rows(const Element *query, int num_rows, int head_size, float scale, float *rows) {
+    constexpr float kLog2OfE = 1.44269504f; // weights are powers of two
     const int stride = padded(head_size);
     for (int row = 0; row < num_rows; ++row) {
         store(rows + row * stride + stride - kLanes, broadcast(0.0f));
-        convert_row(query + row * head_size, head_size, scale, rows + row * stride);
+        convert_row(query + row * head_size, head_size, scale * kLog2OfE, rows + row * stride);
     }
 }
 

@@ -8,46 +8,61 @@
 
 namespace octavo {
 
-// Positions of a context that are scored and weighed together. Tiles start at multiples of it, whatever the block size.
-constexpr int kTile = 32;
+// Positions of a context that are scored and weighed together, a multiple of 16. Tiles start at multiples of it,
+// whatever the block size.
+constexpr int kTile = 64;
 
 // Positions of a context that are reduced on their own before they are merged, in order, with those before them.
 // Work may be split there and nowhere else, so that the order of reduction never depends on how it was split.
-constexpr int64_t kPartition = 512;
+constexpr int64_t kPartition = 256;
+
+// Slots of a block that are packed together.
+constexpr int kGroup = 16;
 
 // Rows are padded to a multiple of this many floats.
 constexpr int kLanes = 16;
 
-// The query rows of consecutive tokens that share one KV head: row = token * heads_per_token + head.
+// KV heads that one call reduces, at most.
+constexpr int kMaxHeads = 32;
+
+// Query rows of consecutive tokens: for each KV head, row = token * heads_per_token + head.
 struct QueryTile {
-    const float *rows; // [num_rows][row_stride], scaled, zero past head_size
-    int num_rows;
+    const float *rows; // [num_heads][num_rows][row_stride], scaled, zero past head_size
+    int num_rows;      // of one KV head
     int row_stride;
-    int heads_per_token;
+    int heads_per_token;    // that share a KV head
     int64_t first_position; // of the first token, in its context
 };
 
-// K and V of one sequence, layer and KV head.
+// K and V of one sequence and layer, of KV heads that lie side by side.
 struct PagedKV {
-    const void *keys;    // of block 0: [block_size][head_size]
-    int64_t values_from; // from a key to its value
+    const void *keys;    // of block 0 and the first head
+    int64_t values_from; // from a head's keys to its values
+    int64_t head_stride;
     int64_t block_stride;
     const int32_t *block_table;
+    int num_heads; // 1 if the block size is no multiple of 16
     int block_size;
     int head_size;
     int dtype; // octavo_dtype
 };
 
-// Softmax so far, one entry per query row.
+// Positions [begin, end) of one partition.
+struct KVRange {
+    PagedKV kv;
+    int64_t begin, end;
+};
+
+// Softmax so far, one entry per query row of all KV heads. Scores are in powers of two.
 struct SoftmaxState {
-    float *maxima;   // [num_rows] of the scores
-    float *sums;     // [num_rows] of exp(score - maximum)
-    float *weighted; // [num_rows][row_stride] of exp(score - maximum) * value
+    float *maxima;   // [num_heads * num_rows] of the scores
+    float *sums;     // [num_heads * num_rows] of 2^(score - maximum)
+    float *weighted; // [num_heads * num_rows][row_stride] of 2^(score - maximum) * value
 };
 
 // Where one token's K and V of one KV head go.
 struct KVSlot {
-    void *keys;          // of its block: [block_size][head_size]
+    void *keys;          // of its block
     int64_t values_from; // from a key to its value
     int offset;          // in the block
     int block_size;
@@ -64,9 +79,9 @@ struct AttentionKernels {
     // Scales and widens [num_rows][head_size] of `dtype` to [num_rows][row_stride].
     void (*load_query)(const void *query, int dtype, int num_rows, int head_size, float scale, float *rows);
 
-    // Reduces the positions [begin, end) of one partition into a fresh state. A row sees positions up to its own.
-    // `scratch` has scratch_floats(head_size) floats, 64-byte aligned.
-    void (*attend)(const QueryTile &query, const PagedKV &kv, int64_t begin, int64_t end, SoftmaxState state,
+    // Reduces a range into a fresh state. A row sees positions up to its own. `upcoming` is what this thread will read
+    // next, or null. `scratch` has scratch_floats(head_size) floats, 64-byte aligned.
+    void (*attend)(const QueryTile &query, const KVRange &range, const KVRange *upcoming, SoftmaxState state,
                    float *scratch);
 
     // Adds what a later partition gave.
@@ -78,7 +93,7 @@ struct AttentionKernels {
 
 static constexpr int padded(int head_size) { return (head_size + kLanes - 1) / kLanes * kLanes; }
 
-static constexpr int64_t scratch_floats(int head_size) { return int64_t{2} * kTile * padded(head_size); }
+static constexpr int64_t scratch_floats(int head_size) { return int64_t{2} * kTile * head_size; }
 
 extern const AttentionKernels attention_kernels_portable;
 #if defined(__x86_64__)

@@ -1,9 +1,10 @@
 // How a step's attention is cut into items for the threads of a team; the same for all layers.
 //
-// An item is one tile of query tokens × one KV head × a range of the context. A context is always reduced in partitions
-// of 512 positions that are merged in order, so it makes no difference to the result whether one item walks all of them
-// (a chunk of a prefill) or each is an item of its own (a decode, where one long sequence must keep all cores busy) and
-// a second phase merges.
+// An item is one tile of query tokens × KV heads × a range of the context. Few rows read several heads, which lie side
+// by side in a block: memory is read in longer runs. A context is always reduced in partitions of 256 positions that
+// are merged in order, so it makes no difference to the result whether one item walks all of them (a chunk of a
+// prefill) or each is an item of its own (a decode, where one long sequence must keep all cores busy) and a second
+// phase merges.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,8 @@ namespace octavo {
 
 struct AttentionItem {
     int32_t seq;
-    int32_t kv_head;
-    int32_t first_token; // in the batch
+    int32_t first_head, num_heads; // KV heads
+    int32_t first_token;           // in the batch
     int32_t num_tokens;
     int64_t begin, end; // positions
     int64_t part;       // index of the partial result it leaves; -1: it writes the output
@@ -32,6 +33,9 @@ public:
     // `num_tokens` are not looked at. For a team of at most `num_threads`; each layer is attended once.
     AttentionPlan(const octavo_paged_attention_params &params, int num_threads);
 
+    // Rows of an item: tokens × query heads.
+    int32_t num_rows(const AttentionItem &item) const { return item.num_tokens * heads_per_kv_ * item.num_heads; }
+
     int64_t num_items() const { return static_cast<int64_t>(items_.size()); }
 
     // Whether merge() has anything to do.
@@ -43,6 +47,11 @@ public:
     // The next item that no thread has taken, or null. The costliest come first.
     const AttentionItem *take(int layer) { return take(items_, taken_[2 * layer]); }
     const AttentionItem *take_merge(int layer) { return take(merges_, taken_[2 * layer + 1]); }
+
+    // Whether so many are left that a thread may take one more before it needs it.
+    bool has_plenty(int layer) const {
+        return taken_[2 * layer].load(std::memory_order_relaxed) + 2 * num_threads_ < num_items();
+    }
 
     const octavo_paged_attention_params &params() const { return params_; }
     const AttentionKernels &kernels() const { return kernels_; }
@@ -64,7 +73,9 @@ public:
     }
 
 private:
-    void add_sequence(int32_t seq, int32_t head);
+    int32_t heads_per_item() const;
+    void add_sequence(int32_t seq, int32_t heads_per_item);
+    void add_tile(AttentionItem item, bool may_split);
     void add_split(AttentionItem whole);
     int64_t floats_per_thread() const;
     static const AttentionItem *take(const std::vector<AttentionItem> &items, std::atomic<int64_t> &taken);

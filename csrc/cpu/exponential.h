@@ -1,4 +1,4 @@
-// exp of sixteen floats. Included by kernel sources after simd.h, as that is.
+// exp and powers of two of sixteen floats. Included by kernel sources after simd.h, as that is.
 #pragma once
 
 #include "simd.h"
@@ -20,6 +20,21 @@ inline Floats16 exponential(Floats16 x) {
     p = multiply_add(p, r, broadcast(1.6666665459e-1f));
     p = multiply_add(p, r, broadcast(5.0000001201e-1f));
     p = multiply_add(p, multiply(r, r), add(r, broadcast(1.0f)));
+    return zero_below(multiply(p, power_of_two(n)), x, smallest);
+}
+
+// 2^x for x <= 127, exactly 0 for x < -126; relative error below 2e-7. NaN stays NaN.
+inline Floats16 exponential2(Floats16 x) {
+    const Floats16 smallest = broadcast(-126.0f);
+    const Floats16 clamped = maximum(smallest, x);
+    const Floats16 n = round_to_nearest(clamped);
+    const Floats16 r = subtract(clamped, n);
+    Floats16 p = broadcast(1.3264727e-3f);
+    p = multiply_add(p, r, broadcast(9.6715130e-3f));
+    p = multiply_add(p, r, broadcast(5.5507336e-2f));
+    p = multiply_add(p, r, broadcast(2.4022242e-1f));
+    p = multiply_add(p, r, broadcast(6.9314700e-1f));
+    p = multiply_add(p, r, broadcast(1.0f));
     return zero_below(multiply(p, power_of_two(n)), x, smallest);
 }
 

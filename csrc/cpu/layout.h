@@ -11,13 +11,13 @@ inline int64_t element_bytes(int32_t dtype) { return dtype == OCTAVO_FLOAT32 ? 4
 
 inline int64_t element_bytes(const octavo_cache &cache) { return element_bytes(cache.dtype); }
 
-// From one KV head of a block and layer to the next: [block_size][head_size].
-inline int64_t head_stride(const octavo_cache &cache) { return int64_t{cache.block_size} * cache.head_size; }
-
 // From a key to its value.
-inline int64_t value_offset(const octavo_cache &cache) { return cache.num_kv_heads * head_stride(cache); }
+inline int64_t value_offset(const octavo_cache &cache) { return int64_t{cache.block_size} * cache.head_size; }
 
-inline int64_t layer_stride(const octavo_cache &cache) { return 2 * value_offset(cache); }
+// From one KV head of a block and layer to the next.
+inline int64_t head_stride(const octavo_cache &cache) { return 2 * value_offset(cache); }
+
+inline int64_t layer_stride(const octavo_cache &cache) { return cache.num_kv_heads * head_stride(cache); }
 
 inline int64_t block_stride(const octavo_cache &cache) { return cache.num_layers * layer_stride(cache); }
 

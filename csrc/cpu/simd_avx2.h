@@ -61,6 +61,11 @@ inline Words16 load_words(const void *from) {
     return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
 }
 
+// Eight words, then zeros.
+inline Words16 load_half_words(const void *from) {
+    return {_mm256_loadu_si256(static_cast<const __m256i *>(from)), _mm256_setzero_si256()};
+}
+
 inline Words16 keep_bits(Words16 x, uint32_t mask) {
     const __m256i bits = _mm256_set1_epi32(static_cast<int32_t>(mask));
     return {_mm256_and_si256(x.low, bits), _mm256_and_si256(x.high, bits)};

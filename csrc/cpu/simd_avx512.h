@@ -57,6 +57,9 @@ struct Words16 {
 
 inline Words16 load_words(const void *from) { return {_mm512_loadu_si512(from)}; }
 
+// Eight words, then zeros.
+inline Words16 load_half_words(const void *from) { return {_mm512_castps_si512(_mm512_maskz_loadu_ps(0x00ff, from))}; }
+
 inline Words16 keep_bits(Words16 x, uint32_t mask) {
     return {_mm512_and_si512(x.all, _mm512_set1_epi32(static_cast<int32_t>(mask)))};
 }

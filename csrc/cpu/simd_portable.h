@@ -74,6 +74,13 @@ inline Words16 load_words(const void *from) {
     return x;
 }
 
+// Eight words, then zeros.
+inline Words16 load_half_words(const void *from) {
+    Words16 x = {};
+    __builtin_memcpy(&x, from, sizeof x / 2);
+    return x;
+}
+
 inline Words16 keep_bits(Words16 x, uint32_t mask) {
     return words_of_parts([&](int i) { return x.part[i] & static_cast<int32_t>(mask); });
 }
