@@ -69,8 +69,8 @@ typedef struct octavo_step_params {
     const int32_t *logit_rows;   // [num_logit_rows], tokens whose logits are asked
     float *logits;               // [num_logit_rows][vocab_size]; null: only tokens are asked
     int64_t *phase_ns;           // [OCTAVO_NUM_PHASES]
-    octavo_sample_params
-        sampling; // from the rows of logits, in their order; its `logits` and `dtype` are not looked at
+    // From the rows of logits, in their order; its `logits` and `dtype` are not looked at.
+    octavo_sample_params sampling;
     int64_t num_tokens;
     int32_t num_seqs;
     int32_t max_blocks; // row length of block_tables
