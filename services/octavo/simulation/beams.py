@@ -1,15 +1,18 @@
-"""A stand-in for the model in beam searches: candidates whose log-probabilities fall off as language models' do.
+"""A stand-in for the model in beam searches: what may follow each beam, and how probable it is.
 
-Only one thing matters to memory: how often the next beams come from the same parent. That depends on the shape of the
-candidates' log-probabilities, not on their scale. Here each gap between one candidate and the next is drawn from an
-exponential distribution, so that most places have one clear favourite and some have several.
+Memory depends on one thing only: how often the next beams come from the same parent. The logits of the candidates fall
+by gaps that are drawn from an exponential distribution, and a softmax makes probabilities of them: in most places one
+token is the clear favourite and the beams go on side by side; in some several are close, and a beam branches.
 """
 
+import math
 import random
 
 from scheduler.core.steps import Step, StepResult
 
 _FIRST_CANDIDATE = 2
+_MEAN_GAP = 3.0  # between logits; the one constant here, see docs/paper.md
+_NUM_CANDIDATES = 8  # of which the softmax is taken
 
 
 class BeamRows:
@@ -25,10 +28,7 @@ class BeamRows:
         candidates = list(range(_FIRST_CANDIDATE, _FIRST_CANDIDATE + self._width))
         logprobs: list[float] = []
         for _ in sampled:
-            logprob = 0.0
-            for _ in candidates:
-                logprob -= self._draw.expovariate(1.0)
-                logprobs.append(logprob)
+            logprobs += self._logprobs()
         return StepResult(
             step_id=step.step_id,
             sequence_ids=sampled,
@@ -38,3 +38,10 @@ class BeamRows:
             top_token_ids=candidates * len(sampled),
             top_logprobs=logprobs,
         )
+
+    def _logprobs(self) -> list[float]:
+        logits = [0.0]
+        for _ in range(max(_NUM_CANDIDATES, self._width) - 1):
+            logits.append(logits[-1] - self._draw.expovariate(1.0 / _MEAN_GAP))
+        normalizer = math.log(sum(map(math.exp, logits)))
+        return [logit - normalizer for logit in logits[: self._width]]

@@ -1,6 +1,7 @@
 """The scheduler's messages in the kvmanager's words and back, without a wire between them."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import cast
 
 from kvmanager.core import plan as memory
 from scheduler.core import steps as scheduling
@@ -48,10 +49,10 @@ def to_scheduler(grant: memory.Grant) -> scheduling.Grant:
         usage=scheduling.PoolUsage(
             usage.num_used_device_blocks, usage.num_cached_device_blocks, usage.num_used_host_blocks
         ),
-        preempted_group_ids=[GroupId(group_id) for group_id in grant.preempted_group_ids],
+        preempted_group_ids=cast("Sequence[GroupId]", grant.preempted_group_ids),
         preempted_modes=[_MODE_BACK[mode] for mode in grant.preempted_modes],
-        admitted_group_ids=[GroupId(group_id) for group_id in grant.admitted_group_ids],
-        admitted_sequence_ids=[SequenceId(sequence_id) for sequence_id in grant.admitted_sequence_ids],
+        admitted_group_ids=cast("Sequence[GroupId]", grant.admitted_group_ids),
+        admitted_sequence_ids=cast("Sequence[SequenceId]", grant.admitted_sequence_ids),
         num_present_tokens=grant.num_present_tokens,
         num_new_slots=grant.num_new_slots,
         refusal=grant.refusal,
@@ -68,9 +69,10 @@ def _hashes(hashes: bytes) -> list[memory.PrefixHash]:
     return [memory.PrefixHash(hashes[start : start + HASH_BYTES]) for start in range(0, len(hashes), HASH_BYTES)]
 
 
-def _sequence_ids(ids: Iterable[SequenceId]) -> list[memory.SequenceId]:
-    return list(map(memory.SequenceId, ids))
+def _sequence_ids(ids: Sequence[SequenceId]) -> Sequence[memory.SequenceId]:
+    """The same numbers under the kvmanager's name for them."""
+    return cast("Sequence[memory.SequenceId]", ids)
 
 
-def _group_ids(ids: Iterable[GroupId]) -> list[memory.GroupId]:
-    return list(map(memory.GroupId, ids))
+def _group_ids(ids: Sequence[GroupId]) -> Sequence[memory.GroupId]:
+    return cast("Sequence[memory.GroupId]", ids)

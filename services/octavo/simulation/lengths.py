@@ -6,6 +6,7 @@ sum is beyond the model's context swaps outputs with others until it fits (so th
 """
 
 import csv
+import math
 import random
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,13 +48,14 @@ class Histogram:
     cumulative: tuple[float, ...]
 
     def quantile(self, share: float) -> int:
-        """The length below which ``share`` of all lengths lie, at least 1."""
+        """The length up to which ``share`` of all lengths lie; those within a bin are equally probable."""
         before = 0.0
         for (low, high), upto in zip(self.edges, self.cumulative, strict=True):
             if share <= upto:
-                return max(1, round(low + (high - low) * (share - before) / (upto - before)))
+                lengths = range(math.ceil(low), math.ceil(high))
+                return lengths[min(int(len(lengths) * (share - before) / (upto - before)), len(lengths) - 1)]
             before = upto
-        return round(self.edges[-1][1])
+        return math.floor(self.edges[-1][1])
 
 
 def sample_lengths(dataset: Dataset, count: int, max_model_len: int, seed: int) -> list[Length]:

@@ -27,7 +27,7 @@ class SchedulingPolicy(StrEnum):
 
     def outranks(self, group: SequenceGroup, other: SequenceGroup) -> bool:
         """Whether ``group`` is more urgent, so that ``other`` has to give way to it. Arrival does not matter."""
-        return self.rank(group).urgency < self.rank(other).urgency
+        return self is SchedulingPolicy.PRIORITY and group.request.priority < other.request.priority
 
 
 class WaitingLine:

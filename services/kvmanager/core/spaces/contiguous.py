@@ -7,7 +7,7 @@ ends. Nothing is shared, nothing grows, and nobody gives way: what entered can f
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvmanager.core.plan import EnteringGroups, Fork, Grant, GroupId, Plan, PoolUsage, SequenceId
+from kvmanager.core.plan import BlockChanges, EnteringGroups, Fork, Grant, GroupId, Plan, PoolUsage, SequenceId
 from kvmanager.core.spaces.buddy import BuddyAllocator, Chunk
 from kvmanager.core.spaces.memory_space import Estimate, Lengths, LengthsOf, Occupancy
 from kvmanager.errors import BrokenPromise
@@ -71,7 +71,7 @@ class ContiguousSpace:
             BrokenPromise: A sequence is unknown, or writes behind its chunk.
 
         """
-        self._end(plan.forks, plan.released)
+        copies = self._end(plan.forks, plan.released)
         self._append(plan.running.sequence_ids, plan.running.num_new_slots)
         admitted = self._enter(plan.entering)
         self.last_step_id = plan.step_id
@@ -81,6 +81,7 @@ class ContiguousSpace:
             admitted_sequence_ids=admitted.sequence_ids,
             num_present_tokens=admitted.num_present_tokens,
             num_new_slots=admitted.num_new_slots,
+            changes=BlockChanges(copies=copies),
             usage=self.usage,
             refusal=admitted.refusal,
         )
@@ -109,26 +110,35 @@ class ContiguousSpace:
 
     # --- Commands ---
 
-    def _end(self, forks: Sequence[Fork], released: Sequence[SequenceId]) -> None:
-        """A child takes a chunk that was set aside for it, or that of a sequence which ends in the same step."""
+    def _end(self, forks: Sequence[Fork], released: Sequence[SequenceId]) -> list[int]:
+        """A child takes a chunk that was set aside for it, or that of a sequence which ends in the same step.
+
+        What its parent has written is copied: returns the moves, source block before destination.
+        """
+        copies: list[int] = []
         ending = {sequence_id: self._held[sequence_id] for sequence_id in released if sequence_id in self._held}
         for held in ending.values():
             held.group.spare.append(held.chunk)
         for fork in forks:
             parent = self._known("forks", fork.parent_id)
             parent.group.num_unforked = 0
-            self._hold(fork.child_id, parent.group, parent.num_filled)
+            child = self._hold(fork.child_id, parent.group, parent.num_filled)
+            for index in range(-(-parent.num_filled // self.shape.block_size)):
+                copies += (parent.chunk.start + index, child.start + index)
         for sequence_id in released:
             held = self._known("released", sequence_id)
             del self._held[sequence_id]
             held.group.num_live -= 1
-            if sequence_id not in ending:
+            if sequence_id not in ending:  # a child that ended before it was forked
                 held.group.spare.append(held.chunk)
             self._free_spare(held.group)
+        return copies
 
-    def _hold(self, sequence_id: SequenceId, group: _Group, num_filled: int) -> None:
-        self._held[sequence_id] = _Held(group.spare.pop(), group, num_filled)
+    def _hold(self, sequence_id: SequenceId, group: _Group, num_filled: int) -> Chunk:
+        chunk = group.spare.pop()
+        self._held[sequence_id] = _Held(chunk, group, num_filled)
         group.num_live += 1
+        return chunk
 
     def _free_spare(self, group: _Group) -> None:
         num_kept = group.num_unforked if group.num_live else 0

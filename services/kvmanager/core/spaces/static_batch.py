@@ -7,7 +7,7 @@ a stretch of the model's full length.
 from dataclasses import dataclass
 
 from kvmanager.core.plan import EnteringGroups, Grant, Plan, PoolUsage, SequenceId
-from kvmanager.core.spaces.memory_space import LengthsOf, Occupancy
+from kvmanager.core.spaces.memory_space import Lengths, LengthsOf, Occupancy
 from kvmanager.errors import BrokenPromise
 
 
@@ -24,13 +24,14 @@ class StaticShape:
 class StaticBatchSpace:
     """Applies plans with one batch at a time."""
 
-    __slots__ = ("_is_open", "_lengths_of", "_num_filled", "_num_taken", "last_step_id", "shape")
+    __slots__ = ("_is_open", "_lengths", "_lengths_of", "_num_filled", "_num_taken", "last_step_id", "shape")
 
     def __init__(self, shape: StaticShape, lengths_of: LengthsOf) -> None:
         self.shape = shape
         self.last_step_id = 0
         self._lengths_of = lengths_of
         self._num_filled: dict[SequenceId, int] = {}
+        self._lengths: dict[SequenceId, Lengths] = {}  # of the same sequences
         self._num_taken = 0  # places of the batch, those of ended sequences included
         self._is_open = True  # until a plan lists nobody, or more than fit: one plan may not list all that wait
 
@@ -46,7 +47,8 @@ class StaticBatchSpace:
         groups, sequences = plan.entering.group_ids[:admitted], plan.entering.sequence_ids[:admitted]
         num_tokens = list(plan.entering.num_tokens[:admitted])
         self._num_filled.update(zip(sequences, num_tokens, strict=True))
-        self._num_taken += sum(self._lengths_of(sequence_id).num_sequences for sequence_id in sequences)
+        self._lengths.update((sequence_id, self._lengths_of(sequence_id)) for sequence_id in sequences)
+        self._num_taken += sum(self._lengths[sequence_id].num_sequences for sequence_id in sequences)
         self.last_step_id = plan.step_id
         self._is_open = self._is_open and 0 < admitted == len(plan.entering.group_ids)
         is_refused = bool(plan.entering.group_ids) and not admitted
@@ -75,7 +77,7 @@ class StaticBatchSpace:
     def occupancy(self) -> Occupancy:
         """Where the slots are; a place whose sequence has ended is internal waste until the batch ends."""
         filled = sum(self._num_filled.values())
-        final = sum(self._lengths_of(sequence_id).num_tokens for sequence_id in self._num_filled)
+        final = sum(lengths.num_tokens for lengths in self._lengths.values())
         reserved = max(0, final - filled)
         internal = self._num_taken * self.shape.max_model_len - filled - reserved
         return Occupancy(self.shape.num_blocks * self.shape.block_size, filled, reserved, internal)
@@ -87,8 +89,9 @@ class StaticBatchSpace:
         try:
             for fork in plan.forks:
                 self._num_filled[fork.child_id] = self._num_filled[fork.parent_id]
+                self._lengths[fork.child_id] = self._lengths[fork.parent_id]
             for sequence_id in plan.released:
-                del self._num_filled[sequence_id]
+                del self._num_filled[sequence_id], self._lengths[sequence_id]
             for sequence_id, num_new in running:
                 self._num_filled[sequence_id] += num_new
         except KeyError as error:
