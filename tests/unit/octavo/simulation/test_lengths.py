@@ -43,7 +43,8 @@ def test_inputs_and_outputs_are_independent():
 
 def test_a_quantile_lies_within_its_bin():
     histogram = Histogram(((0.99, 11.0), (11.0, 31.0)), (0.5, 1.0))
-    assert [histogram.quantile(share) for share in (0.01, 0.12, 0.22, 0.37, 0.5, 0.51, 0.74, 1.0)] == [1, 3, 5, 8, 10, 11, 20, 30]
+    shares = (0.01, 0.12, 0.22, 0.37, 0.5, 0.51, 0.74, 1.0)
+    assert [histogram.quantile(share) for share in shares] == [1, 3, 5, 8, 10, 11, 20, 30]
 
 
 def test_a_chat_keeps_the_last_1024_tokens_of_its_history():
