@@ -69,6 +69,8 @@ def _gpuworker_flags(settings: ClusterSettings, model: Path) -> dict[str, object
         "max-model-len": settings.max_model_len,
         "dtype": settings.dtype,
         "kernels": settings.kernels,
+        "weights": settings.weights,
+        "step": settings.step,
         "threads": settings.threads,
     }
 

@@ -9,7 +9,7 @@ from octavo.errors import AddressInUse
 
 
 class Dtype(StrEnum):
-    """Number format of weights and KV."""
+    """Number format of KV and products."""
 
     AUTO = "auto"
     FLOAT32 = "float32"
@@ -24,6 +24,24 @@ class Kernels(StrEnum):
     REFERENCE = "reference"
     CPU = "cpu"
     CUDA = "cuda"
+
+
+class Weights(StrEnum):
+    """In what the weights are kept."""
+
+    AUTO = "auto"
+    PACKED = "packed"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    Q8_0 = "q8_0"
+
+
+class StepKind(StrEnum):
+    """Who computes a step on a CPU."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    TORCH = "torch"
 
 
 class PreemptionMode(StrEnum):
@@ -67,6 +85,8 @@ class ClusterSettings:
     threads: int | None
     dtype: Dtype
     kernels: Kernels
+    weights: Weights = Weights.AUTO
+    step: StepKind = StepKind.AUTO
     drain_timeout_s: float
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from octavo.data_folder import default_data_dir
-from octavo.settings import Dtype, Kernels, PreemptionMode, SchedulingPolicy
+from octavo.settings import Dtype, Kernels, PreemptionMode, SchedulingPolicy, StepKind, Weights
 
 API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory", "Batching", "Storage"
 KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
@@ -89,8 +89,24 @@ Model = Annotated[
 DtypeOption = Annotated[
     Dtype,
     typer.Option(
-        help="Number format of weights and KV; auto takes bfloat16 where the processor multiplies it natively.",
+        help="Number format of KV and products; auto is bfloat16, or float32 where torch would multiply it slowly.",
         envvar="OCTAVO_DTYPE",
+        rich_help_panel=MODEL,
+    ),
+]
+WeightsOption = Annotated[
+    Weights,
+    typer.Option(
+        help="How weights are kept: packed in the file's own blocks, or converted; auto packs a quantized file.",
+        envvar="OCTAVO_WEIGHTS",
+        rich_help_panel=MODEL,
+    ),
+]
+StepOption = Annotated[
+    StepKind,
+    typer.Option(
+        help="Who computes a step on a CPU: one native call, or a torch program; auto is native where it can.",
+        envvar="OCTAVO_STEP",
         rich_help_panel=MODEL,
     ),
 ]

@@ -18,7 +18,16 @@ from octavo.concurrency import together
 from octavo.data_folder import DataFolder
 from octavo.progress import Stages
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, SchedulingPolicy, claim_port
+from octavo.settings import (
+    ClusterSettings,
+    Dtype,
+    Kernels,
+    PreemptionMode,
+    SchedulingPolicy,
+    StepKind,
+    Weights,
+    claim_port,
+)
 from octavo.supervisor import Supervisor
 
 EXAMPLE_TOKENS = 32
@@ -43,6 +52,8 @@ def up(  # noqa: PLR0913 - one parameter per flag
     model: options.Model = catalog.DEFAULT_MODEL,
     dtype: options.DtypeOption = Dtype.AUTO,
     kernels: options.KernelsOption = Kernels.AUTO,
+    weights: options.WeightsOption = Weights.AUTO,
+    step: options.StepOption = StepKind.AUTO,
     threads: options.Threads = None,
     block_size: options.BlockSize = 16,
     kv_memory: options.KvMemory = "1GiB",
@@ -83,6 +94,8 @@ def up(  # noqa: PLR0913 - one parameter per flag
         threads=threads,
         dtype=dtype,
         kernels=kernels,
+        weights=weights,
+        step=step,
         drain_timeout_s=drain_timeout,
     )
     folder = DataFolder(settings.data_dir)

@@ -8,7 +8,16 @@ from octavo import redis_server
 from octavo.data_folder import DataFolder
 from octavo.errors import AddressInUse, ServiceFailed
 from octavo.services import local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, SchedulingPolicy, claim_port
+from octavo.settings import (
+    ClusterSettings,
+    Dtype,
+    Kernels,
+    PreemptionMode,
+    SchedulingPolicy,
+    StepKind,
+    Weights,
+    claim_port,
+)
 
 MODEL = Path("/models/m.gguf")
 
@@ -78,10 +87,12 @@ def test_a_setting_that_was_not_made_is_left_to_the_service(tmp_path):
 
 
 def test_settings_reach_the_service_that_needs_them(tmp_path):
-    services = cluster(tmp_path, num_device_blocks=8, block_size=4, max_num_seqs=3, served_model_name="m", threads=2)
+    sizes = {"num_device_blocks": 8, "block_size": 4, "max_num_seqs": 3, "threads": 2}
+    services = cluster(tmp_path, **sizes, served_model_name="m", weights=Weights.Q8_0, step=StepKind.NATIVE)
     worker, scheduler = flags(services["gpuworker"]), flags(services["scheduler"])
     assert (worker["--num-device-blocks"], worker["--block-size"], worker["--threads"]) == ("8", "4", "2")
     assert (worker["--model"], worker["--dtype"], worker["--kernels"]) == (str(MODEL), "float32", "auto")
+    assert (worker["--weights"], worker["--step"]) == ("q8_0", "native")
     assert (scheduler["--max-num-seqs"], scheduler["--served-model-name"], scheduler["--port"]) == ("3", "m", "8123")
 
 
