@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from gpuworker.engine import Engine
+from gpuworker.engine import Engine, StepAnswer
 from gpuworker.v1 import gpuworker_pb2 as pb
 from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerServicer
 from gpuworker.wire import answer_to_wire, description_to_wire, step_from_wire, view_to_wire
@@ -16,7 +16,8 @@ from gpuworker.wire import answer_to_wire, description_to_wire, step_from_wire, 
 logger = logging.getLogger(__name__)
 
 _Context = grpc.aio.ServicerContext[pb.WorkerRequest, pb.WorkerResponse]
-_Answers = asyncio.Queue[asyncio.Future[pb.WorkerResponse] | None]
+_Answer = asyncio.Future[pb.WorkerResponse] | asyncio.Future[StepAnswer]
+_Answers = asyncio.Queue[_Answer | None]
 
 _MAX_QUEUED = 2
 """Messages that are read before earlier ones are answered."""
@@ -105,14 +106,12 @@ class Servicer(GPUWorkerServicer):
 
         return asyncio.get_running_loop().run_in_executor(self._compute, attach)
 
-    def _execute(self, message: pb.Step) -> asyncio.Future[pb.WorkerResponse]:
-        """The step is translated here, while the thread computes the one before."""
-        step = step_from_wire(message)
-        return asyncio.get_running_loop().run_in_executor(
-            self._compute, lambda: answer_to_wire(self._engine.execute(step))
-        )
+    def _execute(self, message: pb.Step) -> asyncio.Future[StepAnswer]:
+        """The step is translated here, while the thread computes the one before; and so is its answer."""
+        return asyncio.get_running_loop().run_in_executor(self._compute, self._engine.execute, step_from_wire(message))
 
 
 async def _write(answers: _Answers, context: _Context) -> None:
-    while (answer := await answers.get()) is not None:
-        await context.write(await asyncio.shield(answer))
+    while (future := await answers.get()) is not None:
+        answer = await asyncio.shield(future)
+        await context.write(answer if isinstance(answer, pb.WorkerResponse) else answer_to_wire(answer))
