@@ -6,7 +6,17 @@ import pytest
 
 from gpuworker.core.batch import Batch
 from gpuworker.core.state import Limits
-from gpuworker.core.steps import BlockChanges, Drawn, NewSequence, SamplingParams, Scores, Step, StepFailure, StepResult
+from gpuworker.core.steps import (
+    SAMPLED_TOKEN,
+    BlockChanges,
+    Drawn,
+    NewSequence,
+    SamplingParams,
+    Scores,
+    Step,
+    StepFailure,
+    StepResult,
+)
 from gpuworker.engine import Engine, Identity
 from gpuworker.errors import LogitsNotFinite
 
@@ -19,6 +29,7 @@ class CountingExecutor:
     """Draws the number of its calls as the next token, or raises ``fault``."""
 
     calls: list[object] = field(default_factory=list)
+    token_ids: list[tuple[int, ...]] = field(default_factory=list)
     fault: Exception | None = None
 
     def move(self, changes: BlockChanges) -> None:
@@ -27,6 +38,7 @@ class CountingExecutor:
     def compute(self, batch: Batch) -> Drawn:
         if self.fault is not None:
             raise self.fault
+        self.token_ids.append(tuple(batch.token_ids))
         num_samples = len(batch.samples)
         return Drawn([len(self.calls)] * num_samples, Scores([-0.5] * num_samples))
 
@@ -81,6 +93,61 @@ def test_a_repeated_step_gets_the_stored_answer_and_is_not_carried_out_again(eng
     assert engine.execute(first_step(engine)) is answer
     assert len(executor.calls) == 1
     assert engine.num_sequences == 2
+
+
+def test_the_last_two_answers_are_kept_for_a_client_that_got_neither(engine, executor):
+    answers = [engine.execute(first_step(engine)), engine.execute(next_step(engine, 2))]
+    engine.attach(forget_sequences=False)
+    assert [engine.execute(first_step(engine)), engine.execute(next_step(engine, 2))] == answers
+    assert len(executor.calls) == 2
+    engine.execute(replace(next_step(engine, 3), positions=(3,)))
+    assert isinstance(engine.execute(first_step(engine)), StepFailure)
+
+
+def test_a_queued_step_goes_on_from_the_token_of_the_one_before_also_after_that_was_asked_for_again(engine, executor):
+    engine.execute(first_step(engine))
+    engine.execute(first_step(engine))
+    queued = replace(next_step(engine, 2), token_ids=(SAMPLED_TOKEN,))
+    assert isinstance(engine.execute(queued), StepResult)
+    assert executor.token_ids == [(7, 8, 9), (1,)]
+
+
+def test_what_is_queued_behind_a_refused_step_is_refused_and_both_can_be_sent_again(engine, executor):
+    queued = replace(next_step(engine, 2), token_ids=(SAMPLED_TOKEN,))
+    assert isinstance(engine.execute(replace(first_step(engine), token_ids=(7, 8, 50))), StepFailure)
+    assert isinstance(engine.execute(queued), StepFailure)
+    assert executor.calls == []
+    assert isinstance(engine.execute(first_step(engine)), StepResult)
+    assert isinstance(engine.execute(queued), StepResult)
+
+
+def test_what_is_queued_behind_failed_sequences_and_needs_their_tokens_is_refused(engine, executor):
+    executor.fault = LogitsNotFinite([1])
+    engine.execute(first_step(engine))
+    executor.fault = None
+    answer = engine.execute(replace(next_step(engine, 2), token_ids=(SAMPLED_TOKEN,)))
+    assert isinstance(answer, StepFailure)
+    assert "the last step sampled none" in answer.message
+
+
+def test_what_is_queued_behind_a_step_that_lost_the_memory_is_stale(engine, executor):
+    queued = replace(next_step(engine, 2), token_ids=(SAMPLED_TOKEN,))
+    executor.fault = MemoryError("no room")
+    engine.execute(first_step(engine))
+    executor.fault = None
+    answer = engine.execute(queued)
+    assert isinstance(answer, StepFailure)
+    assert answer.epoch_is_stale
+
+
+def test_a_step_tells_how_long_nothing_was_computed_before_it(engine, monkeypatch):
+    now_s = iter([1.0, 1.5, 1.75, 2.0])
+    monkeypatch.setattr("gpuworker.engine.time.perf_counter", lambda: next(now_s))
+    first, second = engine.execute(first_step(engine)), engine.execute(next_step(engine, 2))
+    assert isinstance(first, StepResult)
+    assert isinstance(second, StepResult)
+    assert (first.idle_s, first.compute_s) == (0.0, 0.5)
+    assert (second.idle_s, second.compute_s) == (0.25, 0.25)
 
 
 def test_a_step_of_another_epoch_is_stale_even_if_its_id_is_the_last_one(engine, executor):
