@@ -23,7 +23,7 @@ EXAMPLE ?= The capital of France is
 timed = @started=$$(date +%s%N); echo "  … $(1)"; $(2); \
 	printf '  ✓ %-12s %6.1f s\n' "$(1)" "$$(( ($$(date +%s%N) - started) / 100000000 ))e-1"
 
-.PHONY: help install kernels cuda emulated model proto serve test test-kernels check stubs-check fmt wheels compose-up \
+.PHONY: help install kernels cuda emulated device-check model proto serve test test-kernels check stubs-check fmt wheels compose-up \
 	compose-down test-compose ci clean
 
 help: ## list the commands
@@ -112,6 +112,12 @@ test-kernels: $(STAMPS)/install build/emulated.stamp ## test all kernels, CUDA's
 	$(BIN)/ctest --test-dir build/kernels-sanitized --output-on-failure --parallel $(JOBS)
 	$(BIN)/pytest csrc/tests $(ARGS)
 	$(BIN)/pytest tests/contract/test_kernel_ops.py -k emulated $(ARGS)
+
+device-check: ## build, test and time the CUDA kernels on this machine's device; docs/device-figures.md
+	@test -e /dev/nvidiactl -o -e /dev/dxg || { \
+	  echo "make device-check needs a CUDA device, but there is no NVIDIA driver here (/dev/nvidiactl)" >&2; exit 1; }
+	@$(MAKE) --no-print-directory install
+	@$(BIN)/python benchmarks/device_check.py $(ARGS)
 
 check: $(STAMPS)/install ## formatting, lint, types, import rules, stub drift
 	$(BIN)/ruff format --check $(PYTHONS)
