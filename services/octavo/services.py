@@ -25,7 +25,12 @@ class Service:
 
 
 def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder, admin_key: str) -> tuple[Service, ...]:
-    """Redis, kvmanager, gpuworker and scheduler for ``settings``, talking over sockets in ``folder``."""
+    """Redis, kvmanager, gpuworker and scheduler for ``settings``, talking over sockets in ``folder``.
+
+    With ``settings.in_process`` Redis and a process that is the other three.
+    """
+    if settings.in_process:
+        return _in_process_cluster(settings, model, folder, admin_key)
     kvmanager_address = f"unix:{folder.run / 'kvmanager.sock'}"
     worker_address = f"unix:{folder.run / 'gpuworker.sock'}"
     redis = _redis(settings, folder)
@@ -48,6 +53,24 @@ def local_cluster(settings: ClusterSettings, model: Path, folder: DataFolder, ad
         environment=_secrets(settings, admin_key),
     )
     return redis, kvmanager, gpuworker, scheduler
+
+
+def _in_process_cluster(
+    settings: ClusterSettings, model: Path, folder: DataFolder, admin_key: str
+) -> tuple[Service, ...]:
+    inspection_address = f"unix:{folder.run / 'octavo.sock'}"
+    redis = _redis(settings, folder)
+    worker_words = _words({"listen": inspection_address, **_gpuworker_flags(settings, model)})
+    links = {"kvmanager": inspection_address, "worker": inspection_address}
+    scheduler_words = _words({**links, **_scheduler_flags(settings, model)})
+    engine = Service(
+        name="octavo",
+        address=f"http://{_url_host(settings.host)}:{settings.port}",
+        command=(sys.executable, "-m", "octavo.in_process", redis.address, *worker_words, "--", *scheduler_words),
+        stop_grace_s=settings.drain_timeout_s + STOP_GRACE_S,
+        environment=_secrets(settings, admin_key),
+    )
+    return redis, engine
 
 
 def _redis(settings: ClusterSettings, folder: DataFolder) -> Service:
@@ -100,8 +123,11 @@ def _secrets(settings: ClusterSettings, admin_key: str) -> dict[str, str]:
 
 
 def _python(module: str, flags: dict[str, object]) -> tuple[str, ...]:
-    words = [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
-    return (sys.executable, "-m", module, *words)
+    return (sys.executable, "-m", module, *_words(flags))
+
+
+def _words(flags: dict[str, object]) -> list[str]:
+    return [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
 
 
 def _url_host(host: str) -> str:

@@ -88,6 +88,7 @@ class ClusterSettings:
     weights: Weights = Weights.AUTO
     step: StepKind = StepKind.AUTO
     drain_timeout_s: float
+    in_process: bool = False  # one process instead of three services, for comparison
 
 
 def claim_port(host: str, port: int) -> int:

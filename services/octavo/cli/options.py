@@ -235,6 +235,15 @@ QueueTimeout = Annotated[
         show_default=False,
     ),
 ]
+InProcess = Annotated[
+    bool,
+    typer.Option(
+        "--in-process",
+        help="Run the three services as one process, to compare: it cannot lose one and keep the others.",
+        envvar="OCTAVO_IN_PROCESS",
+        rich_help_panel=STORAGE,
+    ),
+]
 DataDir = Annotated[
     Path,
     typer.Option(

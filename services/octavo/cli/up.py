@@ -68,6 +68,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
     max_waiting_tokens: options.MaxWaitingTokens = None,
     queue_timeout: options.QueueTimeout = None,
     redis: options.Redis = None,
+    in_process: options.InProcess = False,
     example: Example = None,
 ) -> None:
     """Start a cluster on this machine and keep it running until Ctrl-C, SIGTERM or `octavo down`."""
@@ -97,6 +98,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
         weights=weights,
         step=step,
         drain_timeout_s=drain_timeout,
+        in_process=in_process,
     )
     folder = DataFolder(settings.data_dir)
     with errors_shown(), folder.locked(), Stages(out) as stages:

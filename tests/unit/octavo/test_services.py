@@ -147,3 +147,17 @@ def test_port_zero_becomes_a_free_port():
 def test_an_address_that_is_not_here_is_refused():
     with pytest.raises(AddressInUse, match="192\\.0\\.2\\.1:0"):
         claim_port("192.0.2.1", 0)
+
+
+def test_in_one_process_a_cluster_is_redis_and_one_service_with_the_flags_of_all(tmp_path):
+    services = cluster(tmp_path, in_process=True, max_waiting=5)
+    assert list(services) == ["redis", "octavo"]
+    own, apart = services["octavo"], cluster(tmp_path, max_waiting=5)
+    assert own.address == apart["scheduler"].address
+    assert own.environment == apart["scheduler"].environment
+    assert own.command[1:4] == ("-m", "octavo.in_process", services["redis"].address)
+    middle = own.command.index("--")
+    worker_words, scheduler_words = own.command[4:middle], own.command[middle + 1 :]
+    sockets = {word for word in (*apart["gpuworker"].command, *apart["scheduler"].command) if word.startswith("unix:")}
+    for words, service in ((worker_words, "gpuworker"), (scheduler_words, "scheduler")):
+        assert set(apart[service].command[3:]) - set(words) == sockets & set(apart[service].command)
