@@ -56,12 +56,6 @@ int64_t first_equal_to(float wanted, const BlockedRow &row) {
     return token_id;
 }
 
-double total_of(const double *block_sums, int64_t num_blocks) {
-    double total = 0;
-    for (int64_t b = 0; b < num_blocks; ++b) total += block_sums[b];
-    return total;
-}
-
 // The first token up to which the weights of at least `smallest` exceed `target`, which is less than their total. Where
 // a block's sum was rounded up past what its weights reach one by one, its last token.
 int64_t token_beyond(double target, float smallest, const Work &work, int64_t num_blocks) {
@@ -87,13 +81,11 @@ int64_t draw(const octavo_sampling_row &rules, const BlockedRow &row, float larg
         const float last = nth_largest(row, rules.top_k, work.selection());
         threshold = std::max(threshold, (last - largest) / temperature);
     }
-    kernels.weigh(row.values, row.size, largest, temperature, threshold, work.values, work.block_sums);
-    double total = total_of(work.block_sums, num_blocks);
+    double total = kernels.weigh(row.values, row.size, largest, temperature, threshold, work.values, work.block_sums);
     float smallest = 0;
     if (rules.top_p < 1) {
-        smallest = last_of_nucleus(work.values, work.block_sums, num_blocks, total, rules.top_p, work.selection());
-        kernels.sum_from(smallest, work.values, num_blocks, work.block_sums);
-        total = total_of(work.block_sums, num_blocks);
+        smallest = last_of_nucleus(work.values, num_blocks, total * rules.top_p, work.block_sums, work.selection());
+        total = kernels.sum_from(smallest, work.values, num_blocks, work.block_sums);
     }
     const uint64_t bits = random_bits52(rules.seed, rules.choice_index, rules.position);
     return token_beyond(total * (static_cast<double>(bits) * 0x1p-52), smallest, work, num_blocks);

@@ -66,8 +66,9 @@ double sum_of_exponentials(const float *logits, int64_t size, float largest) {
     return total;
 }
 
-void weigh(const float *logits, int64_t size, float largest, float temperature, float threshold, float *weights,
-           double *block_sums) {
+double weigh(const float *logits, int64_t size, float largest, float temperature, float threshold, float *weights,
+             double *block_sums) {
+    double total = 0;
     each_block(logits, size, [&](int64_t b, Block block) {
 #pragma GCC unroll 4
         for (int p = 0; p < kPacks; ++p) {
@@ -75,16 +76,19 @@ void weigh(const float *logits, int64_t size, float largest, float temperature, 
             block.packs[p] = zero_below(exponential(scaled), scaled, broadcast(threshold));
             store(weights + b * kBlockTokens + p * kLanes, block.packs[p]);
         }
-        block_sums[b] = static_cast<double>(sum_of(block));
+        total += block_sums[b] = static_cast<double>(sum_of(block));
     });
+    return total;
 }
 
-void sum_from(float threshold, const float *weights, int64_t num_blocks, double *block_sums) {
+double sum_from(float threshold, const float *weights, int64_t num_blocks, double *block_sums) {
+    double total = 0;
     each_block(weights, num_blocks * kBlockTokens, [&](int64_t b, Block block) {
 #pragma GCC unroll 4
         for (Floats16 &pack : block.packs) pack = zero_below(pack, pack, broadcast(threshold));
-        block_sums[b] = static_cast<double>(sum_of(block));
+        total += block_sums[b] = static_cast<double>(sum_of(block));
     });
+    return total;
 }
 
 } // namespace

@@ -21,12 +21,12 @@ struct SamplingKernels {
     double (*sum_of_exponentials)(const float *logits, int64_t size, float largest);
 
     // weights[i] = exp(s) of s = (logits[i] - largest) / temperature, 0 where s < threshold and past the last token of
-    // the last block; the weights of each block together. `weights` may be `logits`.
-    void (*weigh)(const float *logits, int64_t size, float largest, float temperature, float threshold, float *weights,
-                  double *block_sums);
+    // the last block; the weights of each block together, and of all. `weights` may be `logits`.
+    double (*weigh)(const float *logits, int64_t size, float largest, float temperature, float threshold,
+                    float *weights, double *block_sums);
 
-    // The weights of each block that are at least `threshold` together.
-    void (*sum_from)(float threshold, const float *weights, int64_t num_blocks, double *block_sums);
+    // The weights of each block that are at least `threshold` together, and of all.
+    double (*sum_from)(float threshold, const float *weights, int64_t num_blocks, double *block_sums);
 };
 
 extern const SamplingKernels sampling_kernels_portable;

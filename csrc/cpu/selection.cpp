@@ -9,10 +9,23 @@
 namespace octavo {
 namespace {
 
-// An unsigned number for each float, in the same order.
-uint32_t key_of(float value) {
+constexpr int kNarrowingPasses = 10; // then an eighth of an octave is left of the range from 0 to 1
+
+uint32_t bits_of(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+float float_of(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// An unsigned number for each float, in the same order.
+uint32_t key_of(float value) {
+    const uint32_t bits = bits_of(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -40,7 +53,7 @@ template <class Mass>
 float value_reaching(double target, float *values, int64_t size, Mass mass, const SelectionScratch &scratch) {
     double above = 0;
     for (const Digit digit : kDigits) {
-        double *buckets = scratch.mass_below;
+        double *buckets = scratch.buckets;
         std::fill(buckets, buckets + kNumDigits, 0.0);
         for (int64_t i = 0; i < size; ++i) buckets[digit.of(values[i])] += mass(values[i]);
         uint32_t chosen = 0;
@@ -90,19 +103,28 @@ float nth_largest(const BlockedRow &row, int64_t count, const SelectionScratch &
     return value_reaching(static_cast<double>(count), scratch.candidates, num_candidates, One{}, scratch);
 }
 
-float last_of_nucleus(const float *weights, const double *block_sums, int64_t num_blocks, double total, double share,
+float last_of_nucleus(const float *weights, int64_t num_blocks, double target, double *block_sums,
                       const SelectionScratch &scratch) {
-    // All weights below it together are less than what the nucleus leaves out.
-    const auto bound = static_cast<float>((1 - share) * total / static_cast<double>(num_blocks * kBlockTokens) / 2);
-    int64_t num_candidates = 0;
-    for (int64_t b = 0; b < num_blocks; ++b) {
-        if (block_sums[b] < bound) continue;
-        for (int64_t i = b * kBlockTokens; i < (b + 1) * kBlockTokens; ++i) {
-            scratch.candidates[num_candidates] = weights[i];
-            num_candidates += weights[i] >= bound && weights[i] > 0;
-        }
+    // Halves the range of floats in which it lies until few weights are left in it: those from `first` up reach the
+    // target, those from `end` up do not.
+    uint32_t first = 0, end = bits_of(1.0f) + 1;
+    double from_end = 0;
+    for (int pass = 0; pass < kNarrowingPasses; ++pass) {
+        const uint32_t middle = first + (end - first) / 2;
+        const double mass = sampling_kernels().sum_from(float_of(middle), weights, num_blocks, block_sums);
+        if (mass >= target)
+            first = middle;
+        else
+            end = middle, from_end = mass;
     }
-    return value_reaching(share * total, scratch.candidates, num_candidates, Itself{}, scratch);
+    const float smallest = float_of(first), beyond = float_of(end);
+    int64_t num_candidates = 0;
+    for (int64_t i = 0; i < num_blocks * kBlockTokens; ++i) {
+        scratch.candidates[num_candidates] = weights[i];
+        num_candidates += weights[i] >= smallest && weights[i] < beyond && weights[i] > 0;
+    }
+    if (num_candidates == 0) return beyond; // rounded up past the sum of all
+    return value_reaching(target - from_end, scratch.candidates, num_candidates, Itself{}, scratch);
 }
 
 void find_top_tokens(const BlockedRow &row, int64_t count, const SelectionScratch &scratch, int32_t *token_ids) {

@@ -14,8 +14,8 @@ struct BlockedRow {
 
 // Memory for a selection from a row of `size` values.
 struct SelectionScratch {
-    float *candidates;  // [size rounded up to whole blocks]
-    double *mass_below; // [kNumDigits]: what lies in each bucket of a radix
+    float *candidates; // [size rounded up to whole blocks]
+    double *buckets;   // [kNumDigits]
 };
 
 constexpr int kNumDigits = 2048;
@@ -23,9 +23,9 @@ constexpr int kNumDigits = 2048;
 // The `count`-th largest value, 1 <= count <= size.
 float nth_largest(const BlockedRow &row, int64_t count, const SelectionScratch &scratch);
 
-// The smallest weight among the fewest largest that reach `share` of `total` together; one is always kept.
-// `block_sums`: the weights of each block together; no weight is negative, and `total`, all of them, is more than 0.
-float last_of_nucleus(const float *weights, const double *block_sums, int64_t num_blocks, double total, double share,
+// The smallest weight among the fewest largest that reach `target` together, or a number between it and the next
+// smaller one; one is always kept. Weights lie in 0..1, some above 0. `block_sums` [num_blocks] is written over.
+float last_of_nucleus(const float *weights, int64_t num_blocks, double target, double *block_sums,
                       const SelectionScratch &scratch);
 
 // The tokens of the `count` largest values, the largest first, of equals the first. `token_ids` has room for `size`.
