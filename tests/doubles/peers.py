@@ -29,6 +29,7 @@ class WorkerPeer:
         self.turn = asyncio.Lock()
         self.cannot_compute: tuple[int, ...] = ()
         self.steps: list[int] = []
+        self.num_in_hand = self.most_in_hand = self.num_attached = 0
         self.thaw = asyncio.Event()
         self.thaw.set()
 
@@ -47,6 +48,7 @@ class WorkerPeer:
         if forget_sequences:
             self.model.forget_sequences()
         self.is_open = True
+        self.num_attached += 1
         self.refuses_until_attached = False
         return WorkerDescription(
             worker_id="w0",
@@ -65,8 +67,13 @@ class WorkerPeer:
         )
 
     async def execute(self, step: Step) -> StepResult:
-        async with self.turn:
-            return await self._execute(step)
+        self.num_in_hand += 1
+        self.most_in_hand = max(self.most_in_hand, self.num_in_hand)
+        try:
+            async with self.turn:
+                return await self._execute(step)
+        finally:
+            self.num_in_hand -= 1
 
     async def _execute(self, step: Step) -> StepResult:
         await self.thaw.wait()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,6 +86,18 @@ class Client:
         yield GPUWorkerStub(self._channel).Run(requests(), timeout=60)
         leave.set()
 
+    @contextmanager
+    def late_stream(self, request: pb.WorkerRequest) -> Iterator[tuple[Iterator[pb.WorkerResponse], Callable]]:
+        """A stream that has sent its attach, and sends ``request`` when it is told to."""
+        late = threading.Event()
+
+        def requests() -> Iterator[pb.WorkerRequest]:
+            yield attach()
+            late.wait()
+            yield request
+
+        yield GPUWorkerStub(self._channel).Run(requests(), timeout=60), late.set
+
     def inspect(self) -> pb.WorkerView:
         return GPUWorkerStub(self._channel).Inspect(pb.InspectRequest(), timeout=30)
 
@@ -128,6 +140,11 @@ def decode(epoch: int, step_id: int, position: int, token_id: int, **changes: li
             token_ids=[token_id],
         )
     )
+
+
+def then(epoch: int, step_id: int, position: int) -> pb.WorkerRequest:
+    """A decode that goes on from whatever the step before samples."""
+    return decode(epoch, step_id, position, 2**32 - 2)
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +223,29 @@ def test_a_repeated_step_gets_the_stored_answer_even_on_another_stream(client):
     again = client.run(attach(), prefill(epoch, step_id))
     assert first[1] == first[2] == again[1]
     assert again[0].description.last_step_id == step_id
+
+
+def test_queued_steps_go_on_from_the_tokens_that_the_ones_before_sample(client, model):
+    epoch, first = epoch_of(client), next_id(client)
+    requests = [prefill(epoch, first), then(epoch, first + 1, 6), then(epoch, first + 2, 7)]
+    results = [answer.result for answer in client.run(attach(), *requests)[1:]]
+    tokens = [*PROMPT, *(result.token_ids[0] for result in results)]
+    expected = naive_logits(model[1], tokens[:-1], num_last=3).argmax(dim=-1).tolist()
+    assert tokens[len(PROMPT) :] == expected
+    assert results[1].idle_seconds > 0
+    again = client.run(attach(), *requests[1:])[1:]
+    assert [answer.result for answer in again] == results[1:]
+
+
+def test_a_stream_that_attaches_ends_the_claims_of_those_before_it(client):
+    epoch, step_id = epoch_of(client), next_id(client)
+    with client.late_stream(prefill(epoch, step_id)) as (answers, go_on):
+        next(answers)
+        client.run(attach())
+        go_on()
+        with pytest.raises(grpc.RpcError, match="another stream attached after this one"):
+            next(answers)
+    assert next_id(client) == step_id
 
 
 def test_it_shows_its_tables_as_of_the_last_step(client):

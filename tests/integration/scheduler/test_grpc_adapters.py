@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -135,6 +136,32 @@ async def test_a_step_is_executed_and_the_block_changes_pass_through_unread(scri
     sampling = step.new_sequences[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.25, 3)
     assert (sampling.seed, sampling.choice_index) == (11, 1)
+    await worker.close()
+
+
+async def test_steps_that_are_asked_for_at_once_are_answered_in_order(script):
+    service, address, _ = script
+    results = [worker_pb.WorkerResponse(result=worker_pb.StepResult(step_id=step_id)) for step_id in (4, 5, 6)]
+    service.answers = [described(), *results]
+    worker = GrpcWorker(address)
+    await worker.attach(forget_sequences=False)
+    answers = await asyncio.gather(*(worker.execute(replace(STEP, step_id=step_id)) for step_id in (4, 5, 6)))
+    assert [answer.step_id for answer in answers] == [4, 5, 6]
+    assert [request.step.step_id for request in service.requests[1:]] == [4, 5, 6]
+    await worker.close()
+
+
+async def test_a_stream_that_breaks_fails_every_step_that_waits_for_it(script):
+    service, address, _ = script
+    service.answers = [described(), grpc.StatusCode.UNAVAILABLE, described()]
+    worker = GrpcWorker(address)
+    await worker.attach(forget_sequences=False)
+    steps = [asyncio.create_task(worker.execute(replace(STEP, step_id=step_id))) for step_id in (4, 5)]
+    first, second = await asyncio.gather(*steps, return_exceptions=True)
+    assert isinstance(first, WorkerUnavailable)
+    assert isinstance(second, WorkerUnavailable | asyncio.CancelledError)
+    assert not worker.is_open
+    await worker.attach(forget_sequences=False)
     await worker.close()
 
 

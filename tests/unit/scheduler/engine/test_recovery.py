@@ -40,6 +40,59 @@ async def test_a_lost_result_is_asked_for_again_under_the_same_id(cluster: Clust
     assert sum(a == b for a, b in pairwise(cluster.worker.steps)) == 2
 
 
+async def test_a_step_is_queued_while_one_computes_and_never_more(cluster: Cluster):
+    tasks = await start(cluster)
+    cluster.worker.thaw.clear()
+    await cluster.until(lambda: cluster.worker.num_in_hand == 2)
+    cluster.worker.thaw.set()
+    await check(cluster, tasks)
+    assert cluster.worker.most_in_hand == 2
+
+
+async def test_without_overlap_there_is_one_step_at_a_time():
+    cluster = Cluster(config=EngineConfig(overlaps=False))
+    await cluster.engine.start()
+    await cluster.ready()
+    await check(cluster, await start(cluster))
+    assert cluster.worker.most_in_hand == 1
+    await cluster.engine.close()
+
+
+async def test_a_kvmanager_that_restarts_while_a_step_computes_gets_the_plan_again_and_the_worker_no_step_twice(
+    cluster: Cluster,
+):
+    tasks = await start(cluster)
+    cluster.worker.thaw.clear()
+    await cluster.until(lambda: cluster.worker.num_in_hand == 2)
+    cluster.memory.lose_answers = 1
+    cluster.worker.thaw.set()
+    await cluster.until(lambda: not cluster.memory.is_open)
+    await check(cluster, tasks)
+    assert sum(a == b for a, b in pairwise(cluster.memory.plans)) == 1
+    assert cluster.worker.steps == sorted(set(cluster.worker.steps))
+    assert cluster.worker.num_attached == 1
+
+
+async def test_a_worker_that_dies_with_two_steps_in_hand_has_both_computed_again(cluster: Cluster):
+    tasks = await start(cluster)
+    cluster.worker.thaw.clear()
+    await cluster.until(lambda: cluster.worker.num_in_hand == 2)
+    cluster.worker.restart()
+    cluster.worker.thaw.set()
+    await check(cluster, tasks)
+    assert cluster.memory.epoch == 2
+
+
+async def test_an_engine_that_closes_with_two_steps_in_hand_leaves_none_waiting(cluster: Cluster):
+    tasks = await start(cluster)
+    cluster.worker.thaw.clear()
+    await cluster.until(lambda: cluster.worker.num_in_hand == 2)
+    await cluster.engine.close()
+    assert cluster.worker.num_in_hand == 0
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(result, RequestFailed)
+
+
 async def test_requests_wait_for_a_kvmanager_that_is_away_and_nothing_is_recomputed(cluster: Cluster):
     tasks = await start(cluster)
     cluster.memory.kill()
@@ -118,8 +171,12 @@ async def test_new_requests_are_turned_away_when_nothing_advanced_for_long():
 
 async def test_a_refused_step_has_everything_recomputed_once(cluster: Cluster):
     tasks = await start(cluster)
+    cluster.worker.thaw.clear()
+    await cluster.until(lambda: cluster.worker.num_in_hand == 2)
     cluster.worker.refuse_steps = 1
+    cluster.worker.thaw.set()
     await check(cluster, tasks)
+    assert cluster.worker.num_attached == 2
 
 
 async def test_steps_refused_again_fail_the_requests_and_the_engine_serves_on(cluster: Cluster):
