@@ -35,6 +35,7 @@ class Machine:
     token_s: float
     overhead_s: float
     sequence_s: float
+    prompt_s: float
     memory_bytes_per_s: float  # of one GPU
     flops: float  # of all GPUs, as reached
     engine: Mapping[str, float]
@@ -61,6 +62,7 @@ def machine(server: Server) -> Machine:
         token_s=2 * model["num_parameters"] / flops,
         overhead_s=model["overhead_s"],
         sequence_s=model["sequence_s"],
+        prompt_s=model["prompt_s"],
         memory_bytes_per_s=gpu["memory_bytes_per_s"],
         flops=flops,
         engine=engine,
@@ -110,7 +112,7 @@ def _cost(server: Server, kv_efficiency: float, block_size: int) -> CostModel:
         pair_s=4 * this.num_layers * this.hidden_size / this.flops,
         overhead_s=this.overhead_s,
         sequence_s=this.sequence_s,
-        prompt_s=this.num_layers * engine["prompt_layer_s"],
+        prompt_s=this.prompt_s,
         all_reduce_s=num_reductions * engine["all_reduce_s"],
         all_reduce_token_s=num_reductions * this.hidden_size * _ELEMENT_BYTES / engine["all_reduce_bytes_per_s"],
         swap_block_s=block_bytes / (num_gpus * engine["host_bytes_per_s"]) + engine["swap_block_s"],

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 3
 _SIZE = (4.6, 3.4)  # inches of one panel
+_BAR = 0.4  # width of a bar
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
@@ -36,7 +37,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
         axes.set_axis_off()
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw_panel(axes, panel)
-    canvas.suptitle(f"Figure {report.figure}: {report.title} (solid: ours, dashed: paper)", fontsize=10)
+    canvas.suptitle(f"Figure {report.figure}: {report.title} (dashed or hatched: the paper's)", fontsize=10)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"figure{report.figure}.{suffix}" for suffix in ("png", "svg")]
     for path in paths:
@@ -46,12 +47,10 @@ def draw(report: Report, folder: Path) -> list[Path]:
 
 
 def _draw_panel(axes: "Axes", panel: Panel) -> None:
-    for index, series in enumerate(panel.series):
-        colour = f"C{index}"
-        if series.ours:
-            axes.plot(*zip(*series.ours, strict=True), color=colour, marker="o", markersize=3, label=series.name)
-        if series.paper:
-            axes.plot(*zip(*series.paper, strict=True), color=colour, linestyle="--", linewidth=1, alpha=0.7)
+    if panel.categories:
+        _draw_bars(axes, panel)
+    else:
+        _draw_lines(axes, panel)
     if panel.has_log_axes:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -61,3 +60,21 @@ def _draw_panel(axes: "Axes", panel: Panel) -> None:
     axes.set_xlabel(panel.x_label, fontsize=8)
     axes.set_ylabel(panel.y_label, fontsize=8)
     axes.legend(fontsize=7)
+
+
+def _draw_lines(axes: "Axes", panel: Panel) -> None:
+    for index, series in enumerate(panel.series):
+        colour = f"C{index}"
+        axes.plot(*zip(*series.ours, strict=True), color=colour, marker="o", markersize=3, label=series.name)
+        axes.plot(*zip(*series.paper, strict=True), color=colour, linestyle="--", linewidth=1, alpha=0.7)
+
+
+def _draw_bars(axes: "Axes", panel: Panel) -> None:
+    (series,) = panel.series
+    for offset, name, points, hatch in (
+        (-_BAR / 2, "ours", series.ours, ""),
+        (_BAR / 2, "paper", series.paper, "//"),
+    ):
+        places = [index + offset for index, _ in points]
+        axes.bar(places, [height for _, height in points], _BAR, label=name, hatch=hatch)
+    axes.set_xticks(range(len(panel.categories)), panel.categories, fontsize=7)

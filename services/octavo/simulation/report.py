@@ -25,6 +25,7 @@ class Panel:
     series: tuple[Series, ...]
     y_limit: float | None = None
     has_log_axes: bool = False
+    categories: tuple[str, ...] = ()  # then bars are drawn, and x of a point is the index of its category
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def waste(effort: Effort) -> Report:
             tuple(enumerate(ours.values())),
             tuple((index, printed_here[kind]) for index, kind in enumerate(ours) if kind in printed_here),
         )
-        panels.append(Panel(SERIES_OF[space], "filled, reserved, internal, external", "% of KV slots", (bars,), 100.0))
+        panels.append(Panel(SERIES_OF[space], "", "% of KV slots", (bars,), y_limit=100.0, categories=tuple(_KINDS)))
     usage = {space.value: _shares(outcome.waste) for space, outcome in zip(_SPACES, outcomes, strict=True)}
     return Report("2", "where the KV slots are", tuple(panels), tuple(rows), {"waste": usage})
 
@@ -73,7 +73,8 @@ def batched_requests(effort: Effort) -> Report:
             tuple((float(index), ours[space]) for index, space in enumerate(_SPACES)),
             tuple((float(index), paper[SERIES_OF[space]]) for index, space in enumerate(_SPACES)),
         )
-        panels.append(Panel(load.name, "Max, Pow2, Oracle, paged", "batched requests", (bars,)))
+        categories = tuple(space.value for space in _SPACES)
+        panels.append(Panel(load.name, "", "batched requests", (bars,), categories=categories))
         values[load.dataset.value] = {space.value: value for space, value in ours.items()}
     return Report("13", "requests that run at once", tuple(panels), tuple(rows), {"batched": values})
 
