@@ -48,6 +48,8 @@ extern const ProductKernels product_kernels_portable;
 #if defined(__x86_64__)
 extern const ProductKernels product_kernels_avx2;
 extern const ProductKernels product_kernels_avx512;
+extern const ProductKernels product_bf16_kernels_avx512_bf16;
+extern const ProductKernels product_bf16_kernels_amx;
 #endif
 
 // Those of the selected instruction set; `precision` is an octavo_precision.

@@ -8,6 +8,7 @@
 // set without them, a product and a sum), so a row's bits do not depend on how many others there are.
 //
 // Compiled once per instruction set; OCTAVO_KERNELS names the table, OCTAVO_ISA the set.
+#include "panel_sums.h"
 #include "product.h"
 #include "weights.h"
 
@@ -37,7 +38,8 @@ struct Rows {
     int64_t count;
 };
 
-template <class Group> void multiply_row(const uint8_t *panel, int64_t num_inputs, const float *x, float *sums) {
+template <class Group>
+__attribute__((noinline)) void multiply_row(const uint8_t *panel, int64_t num_inputs, const float *x, float *sums) {
     Outputs total = {{broadcast(0.0f), broadcast(0.0f)}};
     visit_inputs<Group>(panel, 0, num_inputs, [&](int64_t k, Outputs weights) {
         const Floats16 value = broadcast(x[k]);
@@ -89,25 +91,21 @@ void accumulate(Rows rows, int64_t first_input, const float *weights, int64_t co
     }
 }
 
+template <class Group>
+__attribute__((noinline)) void dequantize(const uint8_t *panel, int64_t first_input, int64_t count,
+                                          float (*weights)[kPanel]) {
+    visit_inputs<Group>(panel, first_input, count, [=](int64_t k, Outputs outputs) {
+        for (int v = 0; v < kVectors; ++v) store(weights[k] + v * kLanes, outputs.at[v]);
+    });
+}
+
 template <class Group> void multiply_rows(const uint8_t *panel, int64_t num_inputs, Rows rows, Scratch &scratch) {
     for (int64_t row = 0; row < rows.count; ++row)
         for (int v = 0; v < kVectors; ++v) store(scratch.sums[row] + v * kLanes, broadcast(0.0f));
     for (int64_t first = 0; first < num_inputs; first += kChunk) {
         const int64_t count = num_inputs - first < kChunk ? num_inputs - first : kChunk;
-        visit_inputs<Group>(panel, first, count, [&](int64_t k, Outputs weights) {
-            for (int v = 0; v < kVectors; ++v) store(scratch.weights[k] + v * kLanes, weights.at[v]);
-        });
+        dequantize<Group>(panel, first, count, scratch.weights);
         accumulate(rows, first, scratch.weights[0], count, scratch.sums[0]);
-    }
-}
-
-void write_sums(const float (*sums)[kPanel], int64_t num_rows, int64_t num_outputs, float *y, int64_t y_stride) {
-    for (int64_t row = 0; row < num_rows; ++row) {
-        if (num_outputs == kPanel) {
-            for (int v = 0; v < kVectors; ++v) store(y + row * y_stride + v * kLanes, load(sums[row] + v * kLanes));
-        } else {
-            for (int64_t i = 0; i < num_outputs; ++i) y[row * y_stride + i] = sums[row][i];
-        }
     }
 }
 
@@ -136,8 +134,7 @@ void multiply_panels(const PackedMatrix &weights, Rows rows, int64_t first, int6
     const int64_t num_inputs = (weights.num_inputs + Group::kInputs - 1) / Group::kInputs * Group::kInputs;
     for (int64_t panel = first; panel < last; ++panel) {
         const uint8_t *data = static_cast<const uint8_t *>(weights.data) + panel * bytes;
-        const int64_t left = weights.num_outputs - panel * kPanel;
-        const int64_t num_outputs = left < kPanel ? left : kPanel;
+        const int64_t num_outputs = outputs_of_panel(weights.num_outputs, panel);
         for (int64_t row = 0; row < rows.count; row += kRowBlock) {
             Rows block = {rows.first + row * rows.stride, rows.stride, rows.count - row};
             if (block.count > kRowBlock) block.count = kRowBlock;
@@ -145,7 +142,7 @@ void multiply_panels(const PackedMatrix &weights, Rows rows, int64_t first, int6
                 multiply_row<Group>(data, num_inputs, block.first, scratch.sums[0]);
             else
                 multiply_rows<Group>(data, num_inputs, block, scratch);
-            write_sums(scratch.sums, block.count, num_outputs, y + row * y_stride + panel * kPanel, y_stride);
+            write_sums(scratch.sums[0], block.count, num_outputs, y + row * y_stride + panel * kPanel, y_stride);
         }
     }
 }

@@ -52,6 +52,12 @@ template <int width> inline float field_unit(int shift) {
     return shift + width == 32 ? 1.0f : 1.0f / static_cast<float>(1u << shift);
 }
 
+// The same address, about which the compiler knows nothing: it loads anew what it would otherwise keep, and spill.
+inline const uint8_t *afresh(const uint8_t *address) {
+    asm("" : "+r"(address));
+    return address;
+}
+
 // Weights scale * field + offset of 32 inputs.
 template <int width, class Visit>
 inline void visit_fields(const uint8_t *words, Outputs scale, Outputs offset, Visit visit) {
@@ -59,6 +65,7 @@ inline void visit_fields(const uint8_t *words, Outputs scale, Outputs offset, Vi
 #pragma GCC unroll 8
     for (int f = 0; f < kFields; ++f) {
         const Outputs unit = scaled(scale, field_unit<width>(f * width));
+        words = afresh(words);
 #pragma GCC unroll 8
         for (int t = 0; t < kRows; ++t)
             visit(f * kRows + t,

@@ -15,6 +15,7 @@ namespace {
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef uint16_t Shorts __attribute__((vector_size(64)));
 typedef int8_t SignedBytes __attribute__((vector_size(16)));
 
 template <class Function> inline __m512 floats(Function f) {
@@ -87,6 +88,42 @@ inline __m512i load_ints(const void *from) {
     __builtin_memcpy(&x, from, sizeof x);
     return x;
 }
+inline void store_ints(void *to, __m512i x) { __builtin_memcpy(to, &x, sizeof x); }
+inline __m512i permute16(__m512i index, __m512i a) {
+    Shorts x;
+    for (int i = 0; i < 32; ++i) x[i] = ((Shorts)a)[((Shorts)index)[i] & 31];
+    return (__m512i)x;
+}
+
+// ---------------------------------------------------------------- bfloat16
+
+inline uint16_t round_to_bfloat16(float x) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    if (x != x) return 0x7fc0;
+    if ((bits & 0x7f800000) == 0) return static_cast<uint16_t>(bits >> 16 & 0x8000); // subnormals are zeros
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline float widen_bfloat16(uint16_t x) {
+    const uint32_t bits = uint32_t{x} << 16;
+    float wide;
+    __builtin_memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+inline __m512bh round_both(__m512 high, __m512 low) {
+    Shorts x;
+    for (int i = 0; i < 32; ++i) x[i] = round_to_bfloat16(i < 16 ? low[i] : high[i - 16]);
+    return (__m512bh)x;
+}
+inline __m512 dot_pairs(__m512 sums, __m512bh a, __m512bh b) {
+    return floats([=](int i) {
+        const auto value = [i](__m512bh x, int which) { return widen_bfloat16(((Shorts)x)[2 * i + which]); };
+        return __builtin_fmaf(value(a, 0), value(b, 0), __builtin_fmaf(value(a, 1), value(b, 1), sums[i]));
+    });
+}
+
+// ---------------------------------------------------------------- masks
+
 inline __mmask16 compare(__m512 a, __m512 b, int predicate) {
     unsigned mask = 0;
     for (int i = 0; i < 16; ++i) {
@@ -151,6 +188,10 @@ inline float largest(__m512 a) {
 #define _mm512_min_ps emulated::minimum
 #define _mm512_add_epi32 emulated::add_ints
 #define _mm512_loadu_si512 emulated::load_ints
+#define _mm512_storeu_si512 emulated::store_ints
+#define _mm512_permutexvar_epi16 emulated::permute16
+#define _mm512_cvtne2ps_pbh emulated::round_both
+#define _mm512_dpbf16_ps emulated::dot_pairs
 #undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps emulated::widen_half
 #define _mm512_cvtepi32_ps emulated::to_floats

@@ -14,7 +14,9 @@
 
 namespace octavo {
 extern const ProductKernels product_kernels_avx512_emulated;
-}
+extern const ProductKernels product_bf16_kernels_avx512_emulated;
+extern const ProductKernels product_bf16_kernels_amx_emulated;
+} // namespace octavo
 
 namespace {
 
@@ -86,10 +88,24 @@ std::vector<Sizes> sizes_of(int32_t format) {
     return {{1, block}, {31, block}, {64, 2 * block}, {33, 3 * block}, {100, 5 * block}};
 }
 
+// To nearest, ties to even.
+float rounded_to_bfloat16(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+double rounded(double x, int32_t precision) {
+    return precision == OCTAVO_PRECISION_FLOAT32 ? x : rounded_to_bfloat16(static_cast<float>(x));
+}
+
 // The order of adding leaves at most an error of this times the sum of the magnitudes.
 constexpr double kTolerance = 2e-6;
 
-void sums_are_those_of_the_weights(const ProductKernels &kernels, const Weights &weights, int64_t num_rows) {
+void sums_are_those_of_the_weights(const ProductKernels &kernels, int32_t precision, const Weights &weights,
+                                   int64_t num_rows) {
     const PackedMatrix &matrix = weights.matrix();
     const std::vector<float> x = random_floats(num_rows * matrix.num_inputs);
     const std::vector<float> y = multiply(kernels, matrix, x, 0, num_rows, 1);
@@ -97,7 +113,8 @@ void sums_are_those_of_the_weights(const ProductKernels &kernels, const Weights 
         for (int64_t output = 0; output < matrix.num_outputs; ++output) {
             double sum = 0, magnitude = 1e-12;
             for (int64_t k = 0; k < matrix.num_inputs; ++k) {
-                const double term = weights.at(output, k) * x[static_cast<std::size_t>(row * matrix.num_inputs + k)];
+                const double value = x[static_cast<std::size_t>(row * matrix.num_inputs + k)];
+                const double term = rounded(weights.at(output, k), precision) * rounded(value, precision);
                 sum += term;
                 magnitude += std::fabs(term);
             }
@@ -130,16 +147,16 @@ void single_rows_are_unpacked_exactly(const Weights &weights) {
     }
 }
 
-void multiplies_every_format(const ProductKernels &kernels) {
+void multiplies_every_format(const ProductKernels &kernels, int32_t precision) {
     for (const int32_t format : kFormats) {
         for (const Sizes &sizes : sizes_of(format)) {
             const Weights weights(format, sizes.num_outputs, sizes.num_inputs);
-            for (int64_t num_rows : {1, 2, 7, 30}) sums_are_those_of_the_weights(kernels, weights, num_rows);
+            for (int64_t num_rows : {1, 2, 7, 30}) sums_are_those_of_the_weights(kernels, precision, weights, num_rows);
         }
-        const Weights weights(format, 70, 3 * (octavo::inputs_per_block(format) == 1 ? 47 : 32 * 8));
+        const Weights weights(format, 40, octavo::inputs_per_block(format) == 1 ? 299 : 512);
         a_row_has_the_same_bits_among_any_others(kernels, weights.matrix());
     }
-    std::printf("%s: ok\n", kernels.isa);
+    std::printf("%s, %s: ok\n", kernels.isa, precision == OCTAVO_PRECISION_FLOAT32 ? "float32" : "bfloat16");
 }
 
 } // namespace
@@ -148,11 +165,13 @@ int main() {
     for (const int32_t format : kFormats)
         for (const Sizes &sizes : sizes_of(format))
             single_rows_are_unpacked_exactly(Weights(format, sizes.num_outputs, sizes.num_inputs));
-    multiplies_every_format(octavo::product_kernels_portable);
+    multiplies_every_format(octavo::product_kernels_portable, OCTAVO_PRECISION_FLOAT32);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-        multiplies_every_format(octavo::product_kernels_avx2);
-        multiplies_every_format(octavo::product_kernels_avx512_emulated);
+        multiplies_every_format(octavo::product_kernels_avx2, OCTAVO_PRECISION_FLOAT32);
+        multiplies_every_format(octavo::product_kernels_avx512_emulated, OCTAVO_PRECISION_FLOAT32);
+        multiplies_every_format(octavo::product_bf16_kernels_avx512_emulated, OCTAVO_PRECISION_BFLOAT16);
+        multiplies_every_format(octavo::product_bf16_kernels_amx_emulated, OCTAVO_PRECISION_BFLOAT16);
     }
 #endif
 }
