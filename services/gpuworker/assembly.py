@@ -20,6 +20,7 @@ from gpuworker.weights.source import WeightSource
 logger = logging.getLogger(__name__)
 
 _MOST_DEFAULT_KV_BYTES = 2**30
+_MOST_DEFAULT_PINNED_BYTES = 2**32
 
 
 def assemble(settings: Settings) -> Engine:
@@ -99,7 +100,7 @@ def choose_num_blocks(settings: Settings, block_bytes: int, device_kv_bytes: int
 
     Without a number or a budget, the device pool takes ``device_kv_bytes``, or, in host memory, a quarter of what is
     available, 1 GiB at most. The host pool has half as many blocks, committed when the first one is swapped; beside a
-    device it is pinned from the start, and takes a quarter of what is available at most.
+    device it is pinned from the start, and takes a quarter of what is available or 4 GiB at most.
     """
     num_device_blocks = settings.num_device_blocks
     host_bytes = available_memory_bytes() // 4
@@ -112,7 +113,8 @@ def choose_num_blocks(settings: Settings, block_bytes: int, device_kv_bytes: int
     if settings.num_host_blocks is not None:
         return num_device_blocks, settings.num_host_blocks
     half = num_device_blocks // 2
-    return num_device_blocks, half if device_kv_bytes is None else min(half, host_bytes // block_bytes)
+    pinned = min(host_bytes, _MOST_DEFAULT_PINNED_BYTES) // block_bytes
+    return num_device_blocks, half if device_kv_bytes is None else min(half, pinned)
 
 
 @contextmanager

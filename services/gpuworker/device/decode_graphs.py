@@ -107,6 +107,7 @@ class DecodeGraphs:
         return torch.empty_like(self._forward(self._send(_NOTHING, num_seqs).model_input))
 
     def _record(self, num_seqs: int) -> Callable[[], None]:
+        self._device.synchronize()  # the step before must have been read
         model_input = self._send(_NOTHING, num_seqs).model_input
 
         @torch.inference_mode()

@@ -71,6 +71,7 @@ class CudaDevice:
         # No graph can be captured on the default stream.
         self._recording = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._graph_pool = torch.cuda.graph_pool_handle()
+        self._graphs: list[torch.cuda.CUDAGraph] = []  # the pool lives as long as one of them, and must not end before
 
     @property
     def torch_device(self) -> torch.device:
@@ -102,15 +103,15 @@ class CudaDevice:
     def allocate_host(self, shape: KVCacheShape, dtype: torch.dtype) -> KVCache:
         """See ``Device``."""
         if shape.num_blocks == 0:
-            return KVCache(shape, torch.zeros(shape.dimensions, dtype=dtype))
+            return KVCache(shape, torch.zeros(shape.dimensions, dtype=dtype, device="cpu"))
         try:
-            return KVCache(shape, torch.zeros(shape.dimensions, dtype=dtype, pin_memory=True))
+            return KVCache(shape, torch.zeros(shape.dimensions, dtype=dtype, device="cpu", pin_memory=True))
         except RuntimeError as error:  # the driver's, without a type of its own
             raise _out_of_memory("pinned host", shape, dtype) from error
 
     def pinned(self, num_bytes: int) -> Tensor:
         """See ``Device``."""
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def workspace(self, num_bytes: int) -> Tensor:
         """See ``Device``."""
@@ -124,6 +125,7 @@ class CudaDevice:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._graph_pool, stream=self._recording):
             work()
+        self._graphs.append(graph)
         return graph.replay
 
     def free_bytes(self) -> int:

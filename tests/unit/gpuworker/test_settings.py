@@ -86,6 +86,8 @@ def test_a_device_pool_takes_what_its_device_has_and_pins_a_quarter_of_the_hosts
     assert choose_num_blocks(settings(), 100, device_kv_bytes=9_999) == (99, 10)
     assert choose_num_blocks(settings(num_host_blocks=70), 100, device_kv_bytes=9_999) == (99, 70)
     assert choose_num_blocks(settings(kv_memory_bytes=500), 100, device_kv_bytes=9_999) == (5, 2)
+    monkeypatch.setattr(assembly, "available_memory_bytes", lambda: 2**40)
+    assert choose_num_blocks(settings(), 2**20, device_kv_bytes=2**38) == (2**18, 2**12)
 
 
 @pytest.mark.parametrize(
