@@ -86,7 +86,7 @@ def test_rounded_weights_and_kv_stay_close_to_float32(tmp_path, weights, dtype, 
     assert 1e-5 < relative_error(actual, naive_logits(model, TOKEN_IDS)) < largest
 
 
-@pytest.mark.parametrize("dtype", list(Dtype)[1:])
+@pytest.mark.parametrize("dtype", [Dtype.FLOAT32, Dtype.BFLOAT16])
 @pytest.mark.parametrize("chunks", [(1,) * 50, (20, 30), (3, 4, 5, 38), (49, 1)])
 def test_chunks_give_the_bits_of_the_whole(packed_source, dtype, chunks):
     executor = native_executor(packed_source, dtype, num_threads=2)
@@ -94,7 +94,7 @@ def test_chunks_give_the_bits_of_the_whole(packed_source, dtype, chunks):
     assert np.array_equal(logits_of_all(executor, TOKEN_IDS, *chunks), whole)
 
 
-@pytest.mark.parametrize("dtype", list(Dtype)[1:])
+@pytest.mark.parametrize("dtype", [Dtype.FLOAT32, Dtype.BFLOAT16])
 @pytest.mark.parametrize("batch_size", [2, 3, 4, 5, 8, 17, 31])
 def test_a_batch_gives_the_bits_of_its_sequences_alone(packed_source, dtype, batch_size):
     executor, alone = native_executor(packed_source, dtype, num_threads=2), native_executor(packed_source, dtype)
