@@ -11,6 +11,7 @@ OctavoError
 ├── AdminRefused       the admin API answered with an error, or not at all
 ├── KeysUnusable       the file of keys cannot be read or changed as asked
 ├── MetricsUnavailable a server has no page of metrics
+├── WorkloadInvalid    a workload of the memory simulator is none
 └── BenchFailed        a server could not be measured as asked
 """
 
@@ -69,3 +70,7 @@ class TraceUnusable(OctavoError):
 
 class MetricsUnavailable(OctavoError):
     """Names the server and what it answered."""
+
+
+class WorkloadInvalid(OctavoError):
+    """Says which file or field of a workload is wrong, its value and the limit."""

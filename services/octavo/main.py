@@ -9,6 +9,7 @@ from octavo.cli import (
     complete,
     down,
     keys,
+    memory_simulator,
     model,
     perf,
     pools,
@@ -30,7 +31,7 @@ for command in (up.up, status.status, down.down, complete.complete, perf.perf, p
     app.command()(command)
 for question in (pools.pools, blocks.blocks, steps.steps, replay.replay, audit.audit):
     app.command(rich_help_panel="Look into KV memory")(question)
-for experiment in (simulate.simulate, reproduce.reproduce):
+for experiment in (simulate.simulate, reproduce.reproduce, memory_simulator.memory_simulator):
     app.command(rich_help_panel="Run the paper again")(experiment)
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")

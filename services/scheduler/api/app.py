@@ -20,6 +20,7 @@ from scheduler.api.models import models_router
 from scheduler.api.open_requests import OpenRequests
 from scheduler.api.openapi import install_openapi
 from scheduler.api.route_classes import require_classes
+from scheduler.api.simulator import simulator_router
 from scheduler.api.tokenization import TokenizationService, tokenization_router
 from scheduler.inspection import Administrator
 from scheduler.ports import ChatTemplate
@@ -43,6 +44,7 @@ def create_app(
     app.include_router(models_router(service.model))
     app.include_router(health_router(service.generator))
     app.include_router(metrics_router(metrics))
+    app.include_router(simulator_router())
     app.include_router(aborts_router(generator))
     app.include_router(admin_router(admin, PinService(service.tokenizer, service.max_body_bytes)))
     require_classes(app.routes)

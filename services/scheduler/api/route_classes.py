@@ -21,6 +21,7 @@ ROUTE_CLASSES: Mapping[str, RouteClass] = {
     "/health": RouteClass.PUBLIC,
     "/ready": RouteClass.PUBLIC,
     "/metrics": RouteClass.PUBLIC,
+    "/simulator": RouteClass.PUBLIC,
     "/version": RouteClass.PUBLIC,
     "/openapi.json": RouteClass.PUBLIC,
     "/v1/completions": RouteClass.INFERENCE,

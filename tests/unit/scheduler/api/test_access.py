@@ -74,6 +74,7 @@ EXPECTED = {
     "/health": PUBLIC,
     "/ready": PUBLIC,
     "/metrics": PUBLIC,
+    "/simulator": PUBLIC,
     "/version": PUBLIC,
     "/openapi.json": PUBLIC,
     "/v1/completions": INFERENCE,
