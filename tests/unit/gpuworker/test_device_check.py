@@ -34,6 +34,14 @@ def test_without_a_device_the_check_ends_at_once_with_one_sentence():
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_make_target_says_so_before_it_installs_anything():
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a device")
+    done = subprocess.run(["make", "device-check"], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr.startswith("make device-check needs a CUDA device, but there is no NVIDIA driver here")
+
+
 def test_a_budget_counts_down_and_never_below_nothing():
     now_s = 100.0
     budget = Budget(10.0, clock=lambda: now_s)
