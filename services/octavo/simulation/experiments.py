@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import mean
 from typing import TypeVar
 
 from octavo.simulation.knee import LATENCY_BOUND_S, find_knee
@@ -36,8 +37,8 @@ class Effort:
 
     def duration_s(self, dataset: Dataset, server: Server) -> float:
         """Of a trace."""
-        paper_s = _PAPER_175B_S if server is Server.OPT_175B else _PAPER_S
-        return min(paper_s, _QUICK_S[dataset]) if self.quick else paper_s
+        whole_s = paper_duration_s(server)
+        return min(whole_s, _QUICK_S[dataset]) if self.quick else whole_s
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
         """``function`` of each task, on as many processes as were asked for."""
@@ -47,14 +48,20 @@ class Effort:
             return list(pool.map(function, tasks))
 
 
+def paper_duration_s(server: Server) -> float:
+    """How long the paper's traces for a server are: an hour, but for the largest model (§6.1)."""
+    return _PAPER_175B_S if server is Server.OPT_175B else _PAPER_S
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A server under a kind of load, at any rate. ``guess`` is where the search for its knee begins."""
+    """A server under a kind of load, at any rate. The search for its knee begins at ``guess``."""
 
     settings: Settings
     workload: Workload
     guess: float = 1.0
     tolerance: float = 0.01
+    paper_duration_s: float | None = None  # of the trace that the knee is told for; None: of this one
 
     def at(self, rate: float, *, give_up: bool = False) -> Outcome:
         """The whole trace at one rate; with ``give_up`` not further than to know that it is beyond the bound."""
@@ -85,10 +92,19 @@ def latency_curve(load: Load) -> LatencyCurve:
     knee = find_knee(run, load.guess, load.tolerance)
     for share in _CURVE_SHARES:
         run(share * knee)
+    knee = for_paper_duration(knee, load)
     points = [(rate, outcome.normalized_latency_s) for rate, outcome in seen.items() if not outcome.is_saturated]
     return LatencyCurve(knee, tuple(sorted(point for point in [*points, (knee, LATENCY_BOUND_S)] if point[0] <= knee)))
 
 
-def for_block_size(settings: Settings, block_size: int) -> Settings:
-    """The same server with blocks of another size."""
-    return replace(settings, pool=replace(settings.pool, block_size=block_size))
+def for_paper_duration(knee: float, load: Load) -> float:
+    """The knee that the paper's longer trace would have.
+
+    At a rate above the server's capacity the wait grows with time; its mean over a trace is (rate / capacity - 1) times
+    half the trace. So a short trace crosses the bound at a higher rate, capacity · (1 + 2 · wait / duration).
+    """
+    if load.paper_duration_s is None:
+        return knee
+    outputs = [arrival.num_output_tokens for arrival in trace(load.workload, knee)]
+    wait_s = LATENCY_BOUND_S / mean(1.0 / num_tokens for num_tokens in outputs)
+    return knee * (1.0 + 2.0 * wait_s / load.paper_duration_s) / (1.0 + 2.0 * wait_s / load.workload.duration_s)

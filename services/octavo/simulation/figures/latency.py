@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from octavo.simulation.experiments import Effort, LatencyCurve, Load, latency_curve
+from octavo.simulation.experiments import Effort, LatencyCurve, Load, latency_curve, paper_duration_s
 from octavo.simulation.lengths import Dataset
 from octavo.simulation.machines import Server
 from octavo.simulation.paper import SERIES_OF, curves
@@ -32,7 +32,8 @@ class Comparison:
     def load(self, space: SpaceName, effort: Effort) -> Load:
         """What is searched for the knee of one curve; the search begins at the paper's."""
         settings = Settings(space, Pool(self.server), caches_prefixes=self.caches_prefixes and space is SpaceName.PAGED)
-        return Load(settings, self.workload, curves(self.figure)[SERIES_OF[space]].knee(), effort.tolerance)
+        guess = curves(self.figure)[SERIES_OF[space]].knee()
+        return Load(settings, self.workload, guess, effort.tolerance, paper_duration_s(self.server))
 
 
 def basic_sampling(effort: Effort) -> Report:
