@@ -21,20 +21,20 @@ class RequestStream(AsyncGenerator[OutputDelta, None]):
         self._on_abandoned = on_abandoned
         self._deltas: deque[OutputDelta] = deque()
         self._error: SchedulerError | None = None
-        self._filled = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None  # who waits for the next delta
         self._ended = False  # nothing is added any more
 
     def put(self, delta: OutputDelta) -> None:
         """Adds a delta."""
         self._deltas.append(delta)
-        self._filled.set()
+        self._wake_reader()
 
     def end(self, error: SchedulerError | None = None) -> None:
         """Says that nothing follows, or that ``error`` does."""
         if not self._ended:
             self._ended = True
             self._error = error
-            self._filled.set()
+            self._wake_reader()
 
     async def asend(self, value: None) -> OutputDelta:  # noqa: ARG002 (a reader sends nothing)
         """The next delta.
@@ -48,8 +48,8 @@ class RequestStream(AsyncGenerator[OutputDelta, None]):
             if self._ended:
                 error, self._error = self._error, None
                 raise error or StopAsyncIteration
-            self._filled.clear()
-            await self._filled.wait()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         return self._deltas.popleft()
 
     async def athrow(self, typ: object, val: object = None, tb: TracebackType | None = None) -> OutputDelta:
@@ -66,3 +66,7 @@ class RequestStream(AsyncGenerator[OutputDelta, None]):
         if not self._ended:
             self.end()
             self._on_abandoned()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -1,6 +1,8 @@
 """What is counted and timed as it happens (docs/operations.md lists the names)."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
+
+from scheduler.metrics.tally import Count, Histogram
 
 _GAPS_S = (
     2e-5,
@@ -60,7 +62,11 @@ class Instruments:
         )
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, what, buckets=buckets, registry=self.registry)
+        histogram = Histogram(name, what, buckets)
+        self.registry.register(histogram)
+        return histogram
 
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(name, what, registry=self.registry)
+    def _counter(self, name: str, what: str) -> Count:
+        count = Count(name, what)
+        self.registry.register(count)
+        return count
