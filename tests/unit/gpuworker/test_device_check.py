@@ -69,6 +69,7 @@ def test_the_page_names_device_commit_and_stages_and_the_json_holds_all_of_it():
     text = page(REPORT)
     assert "H200; torch; commit abc, 2026-11-29." in text
     assert "| build | built | 7 |" in text
+    assert "the paper's kernel cost 20 to 26 %" in text
     assert json.loads(to_json(REPORT))["figures"][1]["against_host"] is True
     assert not replace(REPORT, stages=(Stage("build", "failed", 1.0, passed=False),)).passed
 
