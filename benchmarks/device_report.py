@@ -13,10 +13,10 @@ reference, takes these figures and rewrites this page, within seven minutes. Whe
 """
 
 COLUMNS = """\
-Times are of one call among many in a CUDA graph, over more memory than the caches hold; attention is of one layer, over
-blocks scattered in the pool. "of copy" is the rate over that of a plain copy. "beyond torch" is the time over that of
-torch's `scaled_dot_product_attention` on contiguous memory: the paper's kernel cost 20 to 26 % (§7.1), the aim is 5 % at
-most.
+Times are of one call among many in a CUDA graph, over more memory than the caches hold; attention is of one layer,
+over blocks scattered in the pool. "of copy" is the rate over that of a plain copy. "beyond torch" is the time over that
+of torch's `scaled_dot_product_attention` on contiguous memory: the paper's kernel cost 20 to 26 % (§7.1), the aim is
+5 % at most.
 """
 
 

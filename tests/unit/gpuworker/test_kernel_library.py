@@ -44,7 +44,7 @@ def test_auto_is_cpu_without_a_device_and_each_name_gives_its_own_implementation
     monkeypatch.setattr(cuda, "what_is_missing", lambda: "a device")
     assert load_ops("reference").name == "reference"
     assert load_ops("cpu").name == load_ops("auto").name
-    assert re.fullmatch(r"cpu\[(avx512|avx2|portable)\]", load_ops("auto").name)
+    assert re.fullmatch(r"cpu\[(amx|avx512_bf16|avx512|avx2|portable)\]", load_ops("auto").name)
 
 
 def test_an_unknown_implementation_is_refused_with_the_choices() -> None:
