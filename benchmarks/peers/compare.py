@@ -18,7 +18,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,10 +28,10 @@ from rich.console import Console
 
 from octavo import catalog
 from octavo.bench.loads import LoadOptions, Target
-from octavo.bench.private_cluster import private_cluster
+from octavo.bench.private_cluster import plain_settings, private_cluster
 from octavo.bench.session import measure
 from octavo.bench.summary import Objectives, Summary
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
+from octavo.settings import ClusterSettings, claim_port
 
 console = Console(stderr=True, highlight=False)
 OCTAVO = "octavo"
@@ -67,10 +67,10 @@ async def compare(arguments: argparse.Namespace) -> tuple[Runs, dict[str, str]]:
     missing: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         own = await stack.enter_async_context(private_cluster(_settings(arguments), console))
-        servers = {OCTAVO: Target(url=own.url, admin_key=own.admin_key)}
+        servers = {OCTAVO: Target(url=own)}
         for name in arguments.peers.split(","):
             try:
-                servers[name] = await _start(stack, name, (model, arguments.threads), own.url)
+                servers[name] = await _start(stack, name, (model, arguments.threads), own)
             except PeerUnavailable as reason:
                 missing[name] = str(reason)
                 console.print(f"without {name}: {reason}", style="yellow", markup=False)
@@ -112,25 +112,8 @@ async def _run(target: Target, workload: str, seed: int, arguments: argparse.Nam
 
 
 def _settings(arguments: argparse.Namespace) -> ClusterSettings:
-    return ClusterSettings(
-        host="127.0.0.1",
-        port=0,
-        data_dir=Path(),
-        model=arguments.model,
-        served_model_name=None,
-        redis=None,
-        block_size=16,
-        num_device_blocks=None,
-        num_host_blocks=None,
-        kv_memory="1GiB",
-        max_num_batched_tokens=512,
-        max_num_seqs=MAX_SEQS,
-        preemption_mode=PreemptionMode.AUTO,
-        max_model_len=CONTEXT_TOKENS,
-        threads=arguments.threads,
-        dtype=Dtype.AUTO,
-        kernels=Kernels.AUTO,
-        drain_timeout_s=0.0,
+    return replace(
+        plain_settings(arguments.model, arguments.threads), max_num_seqs=MAX_SEQS, max_model_len=CONTEXT_TOKENS
     )
 
 

@@ -102,9 +102,14 @@ def _wait_ready(cluster: Cluster) -> None:
 
 @contextmanager
 def running_cluster(folder: Path, **flags: object) -> Iterator[Cluster]:
-    """A cluster in ``folder`` with ``SMALL`` settings, replaced by ``flags`` (``None`` leaves one out)."""
+    """A cluster in ``folder`` with ``SMALL`` settings, replaced by ``flags``.
+
+    ``None`` leaves a flag out, ``True`` gives one without a value.
+    """
     settings = {name: value for name, value in (SMALL | flags).items() if value is not None}
-    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = []
+    for name, value in settings.items():
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     output = folder / "octavo-up.log"
     data_dir = folder / "data"
     with output.open("w") as file:

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import httpx
+
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "octavo", "bench", *words]
@@ -46,13 +48,27 @@ def test_serve_sweeps_rates_and_counts_what_misses_an_objective(cluster, tmp_pat
 
 def test_latency_starts_a_cluster_of_its_own_and_shows_medians(tmp_path):
     figures = tmp_path / "figures.json"
-    words = ("--batch-size", "2", "--repeats", "2", "--kv-memory", "64MiB", "--threads", "2")
-    done = bench("latency", *words, "--json", str(figures))
+    lengths = ("--batch-size", "3", "--prompt-tokens", "20", "--output-tokens", "5", "--repeats", "2")
+    done = bench("latency", *lengths, "--kv-memory", "64MiB", "--threads", "2", "--json", str(figures))
     assert done.returncode == 0, done.stderr
     assert "median of 2 batches" in done.stdout
     runs = json.loads(figures.read_text())["runs"]
-    assert [run["summary"]["num_output_tokens"] for run in runs] == [256, 256]
+    assert [run["summary"]["num_prompt_tokens"] for run in runs] == [60, 60]
+    assert [run["summary"]["num_output_tokens"] for run in runs] == [15, 15]
     assert {run["summary"]["prefix_hit_rate"] for run in runs} == {0.0}
+
+
+def test_the_cluster_in_one_process_gives_the_tokens_of_the_services_apart(cluster, start_cluster):
+    """Prefix hits and all: it is the same engine."""
+    together = start_cluster(in_process=True)
+    request = {"prompt": "Shall I compare thee", "max_tokens": 24, "temperature": 0.8, "seed": 7, "logprobs": 1}
+    answers = [httpx.post(f"{one.base_url}/v1/completions", json=request, timeout=60) for one in (cluster, together)]
+    apart, alone = (answer.raise_for_status().json()["choices"] for answer in answers)
+    assert alone == apart
+    assert {service["name"] for service in together.services()} == {"redis", "octavo"}
+    assert together.octavo("audit").returncode == 0
+    times = json.loads(together.octavo("perf", "--interval", "0.1", "--json").stdout)
+    assert times is None  # no step since the last request
 
 
 def test_a_server_that_is_not_there_is_an_error_and_not_a_figure():

@@ -14,10 +14,20 @@ from octavo.bench.results import Gauges
 
 INTERVAL_S = 0.5
 # Share of KV memory in use as a gauge of /metrics: vLLM's, its older name, llama.cpp's.
-KV_USE = re.compile(
+SHARE = re.compile(
     r"^(?:vllm:kv_cache_usage_perc|vllm:gpu_cache_usage_perc|llamacpp:kv_cache_usage_ratio)(?:\{[^}]*\})? (\S+)",
     re.MULTILINE,
 )
+BLOCKS = re.compile(r"^octavo_pool_blocks\{([^}]*)\} (\S+)", re.MULTILINE)
+
+
+def kv_use_of(page: str) -> float | None:
+    """Share of KV memory that requests hold, from a page in Prometheus' text format; ``None`` if it is not told."""
+    blocks = [(labels, float(count)) for labels, count in BLOCKS.findall(page) if 'tier="device"' in labels]
+    if num_blocks := sum(count for _, count in blocks):
+        return sum(count for labels, count in blocks if 'state="used"' in labels) / num_blocks
+    shares = SHARE.findall(page)
+    return statistics.fmean(map(float, shares)) if shares else None
 
 
 @dataclass(slots=True)
@@ -32,11 +42,10 @@ class Watch:
 
 
 class GaugeReader:
-    """Reads one server: by Octavo's admin API where ``admin_key`` is given, by its metrics elsewhere."""
+    """Reads the metrics of one server."""
 
-    def __init__(self, session: aiohttp.ClientSession, admin_key: str | None) -> None:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._admin_key = admin_key
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[Watch]:
@@ -57,18 +66,7 @@ class GaugeReader:
 
     async def _kv_use(self) -> float | None:
         try:
-            return await (self._from_metrics() if self._admin_key is None else self._from_pools(self._admin_key))
+            async with self._session.get("/metrics") as answer:
+                return kv_use_of(await answer.text()) if answer.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
-
-    async def _from_pools(self, admin_key: str) -> float | None:
-        headers = {"Authorization": f"Bearer {admin_key}"}
-        async with self._session.get("/admin/v1/pools", headers=headers) as answer:
-            pools = (await answer.json())["pools"] if answer.status == 200 else []
-        num_blocks = sum(pool["num_device_blocks"] for pool in pools)
-        return sum(pool["num_used_device_blocks"] for pool in pools) / num_blocks if num_blocks else None
-
-    async def _from_metrics(self) -> float | None:
-        async with self._session.get("/metrics") as answer:
-            found = KV_USE.findall(await answer.text()) if answer.status == 200 else []
-        return statistics.fmean(map(float, found)) if found else None

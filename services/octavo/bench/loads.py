@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.bench.traces import read_trace
-from octavo.bench.workload import RECIPES, Workload, of_shapes
+from octavo.bench.workload import RECIPES, Workload, of_shapes, uniform
 from octavo.errors import BenchFailed
 
 
@@ -15,7 +15,6 @@ class Target:
 
     url: str
     api_key: str | None = None
-    admin_key: str | None = None
     model: str | None = None
     tokenizer: str | None = None  # address of a server, or a folder
 
@@ -30,6 +29,7 @@ class LoadOptions:
     max_concurrency: int | None = None
     rate: float | None = None  # requests a second; makes an open loop of any workload
     seed: int = 0
+    lengths: tuple[int, int] | None = None  # tokens in and out of every request, all at once; instead of a workload
 
 
 def make_workload(options: LoadOptions) -> Workload:
@@ -37,6 +37,8 @@ def make_workload(options: LoadOptions) -> Workload:
     generator = random.Random(options.seed)  # noqa: S311 - no secret
     if options.trace is not None:
         workload = of_shapes(options.trace.stem, read_trace(options.trace), options.num_requests)
+    elif options.lengths is not None:
+        workload = uniform(options.num_requests or 1, *options.lengths)
     elif options.workload in RECIPES:
         recipe = RECIPES[options.workload]
         workload = recipe.make(options.num_requests or recipe.num_requests, generator)

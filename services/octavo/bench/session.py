@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from octavo.bench.gauges import GaugeReader
 from octavo.bench.loads import LoadOptions, Target
-from octavo.bench.private_cluster import private_cluster
+from octavo.bench.private_cluster import plain_settings, private_cluster
 from octavo.bench.prompts import CORPUS
 from octavo.bench.records import RequestRecord
 from octavo.bench.results import RunResult
@@ -18,6 +18,8 @@ from octavo.bench.summary import Objectives
 from octavo.bench.workload import Workload
 from octavo.settings import ClusterSettings
 
+__all__ = ["measure", "measure_private", "plain_settings"]
+
 
 async def measure(
     target: Target, loads: Sequence[LoadOptions], objectives: Objectives, num_warm_up: int, console: Console
@@ -25,7 +27,7 @@ async def measure(
     """Runs ``loads`` one after the other. Raises ``BenchFailed``."""
     async with open_session(target.url, target.api_key) as session:
         server = await discover(session, target.url, target.model, CORPUS.read_text())
-        bench = Bench(session, server, target.tokenizer, GaugeReader(session, target.admin_key))
+        bench = Bench(session, server, target.tokenizer, GaugeReader(session))
         if num_warm_up:
             await bench.warm_up(num_warm_up)
         results = []
@@ -39,9 +41,8 @@ async def measure_private(
     settings: ClusterSettings, loads: Sequence[LoadOptions], num_warm_up: int, console: Console
 ) -> list[RunResult]:
     """The same on a cluster that is started for it and ended after it. Raises ``OctavoError``."""
-    async with private_cluster(settings, console) as running:
-        target = Target(url=running.url, admin_key=running.admin_key)
-        return await measure(target, loads, Objectives(), num_warm_up, console)
+    async with private_cluster(settings, console) as url:
+        return await measure(Target(url=url), loads, Objectives(), num_warm_up, console)
 
 
 class _Bar:

@@ -130,6 +130,11 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
+def uniform(num_requests: int, num_prompt_tokens: int, num_output_tokens: int) -> Workload:
+    """Requests of one size, all at once."""
+    return Workload("uniform", _uniform(num_requests, num_prompt_tokens, num_output_tokens), num_requests)
+
+
 def of_shapes(name: str, shapes: Sequence[RequestShape], num_requests: int | None) -> Workload:
     """A recorded trace, or its first ``num_requests`` requests, at its own times."""
     return Workload(name, tuple(shapes[:num_requests]), None)

@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 
 from octavo.bench.client import Answer, CompletionsClient
+from octavo.bench.gauges import kv_use_of
 from octavo.bench.load import Clock, send_all
 from octavo.bench.records import RequestRecord
 from octavo.bench.server import Server, discover, open_session
@@ -192,3 +193,14 @@ async def test_a_tokenizer_may_be_another_server_s_or_a_folder_s(api, tmp_path):
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(BenchFailed, match="there is no tokenizer"):
         open_tokenizer(str(tmp_path))
+
+
+def test_the_use_of_kv_memory_is_read_from_the_metrics_of_servers_that_tell():
+    octavo = """octavo_pool_blocks{pool="w",state="used",tier="device"} 3.0
+octavo_pool_blocks{pool="w",tier="device",state="cached"} 4.0
+octavo_pool_blocks{pool="w",tier="device",state="free"} 5.0
+octavo_pool_blocks{pool="w",state="used",tier="host"} 9.0
+"""
+    assert kv_use_of(octavo) == 0.25
+    assert kv_use_of('vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.5\n') == 0.5
+    assert kv_use_of("process_cpu_seconds_total 7.0\n") is None

@@ -42,6 +42,12 @@ def test_a_named_workload_has_the_sizes_that_it_promises(name, num_requests, at_
     assert {(shape.num_prompt_tokens, shape.num_output_tokens) for shape in workload.shapes} == {lengths}
 
 
+def test_requests_of_one_size_are_sent_all_at_once():
+    workload = make_workload(LoadOptions(lengths=(7, 3), num_requests=4))
+    assert workload.max_concurrency == 4
+    assert [(shape.num_prompt_tokens, shape.num_output_tokens) for shape in workload.shapes] == [(7, 3)] * 4
+
+
 def test_the_lengths_of_mix_are_spread_around_their_means():
     shapes = RECIPES["mix"].make(20_000, random.Random(1)).shapes
     assert statistics.fmean(shape.num_prompt_tokens for shape in shapes) == pytest.approx(160, rel=0.03)
