@@ -51,8 +51,12 @@ def lay_out(step: Step, tables: BlockTables, sampling: Mapping[SequenceId, Seque
     context_lens = [first + count for first, count in zip(step.positions, step.num_tokens, strict=True)]
     for index, sequence_id in enumerate(step.sequence_ids):
         first, end = step.positions[index], context_lens[index]
-        positions.extend(range(first, end))
-        slot_mapping.extend(slots(block_tables[index], first, end, block_size))
+        if end - first == 1:  # a decode, of which a step may have hundreds
+            positions.append(first)
+            slot_mapping.append(block_tables[index][first // block_size] * block_size + first % block_size)
+        else:
+            positions.extend(range(first, end))
+            slot_mapping.extend(slots(block_tables[index], first, end, block_size))
         query_starts.append(len(positions))
         if step.samples[index]:
             drawn = _samples(step, index, sampling[sequence_id])
