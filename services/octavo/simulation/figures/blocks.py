@@ -48,11 +48,8 @@ def block_sizes(effort: Effort) -> Report:
 
 def swap_or_recompute(effort: Effort) -> Report:
     """Figure 19: the cost of both for one sequence, and of a whole trace of ShareGPT under memory pressure."""
-    micro = [
-        Series(name, tuple((float(size), 1e3 * _seconds(name, size)) for size in _BLOCK_SIZES), curve.points)
-        for name, curve in curves("fig19a").items()
-    ]
-    rows = [row for series in micro for row in _rows(series.name, series.ours, Curve(series.paper), "ms")]
+    micro = _micro()
+    rows = micro_rows()
     end_to_end = []
     rate = _rate(curves("fig19b")["Recompute"], "a")
     for name, mode in (("Recompute", PreemptionMode.RECOMPUTE), ("Swap", PreemptionMode.SWAP)):
@@ -61,10 +58,22 @@ def swap_or_recompute(effort: Effort) -> Report:
         end_to_end.append(Series(name, _latencies(effort.map(_at, tasks)), paper.points))
         rows += _rows(f"{name} end to end", end_to_end[-1].ours, paper, "s/token")
     panels = (
-        Panel("(a) 256 tokens", _BLOCK_SIZE, "time (ms)", tuple(micro), None, has_log_axes=True),
-        Panel(f"(b) ShareGPT, {rate:.2f} req/s", _BLOCK_SIZE, _LATENCY, tuple(end_to_end), None, has_log_axes=True),
+        Panel("(a) 256 tokens", _BLOCK_SIZE, "time (ms)", tuple(micro), has_log_axes=True),
+        Panel(f"(b) ShareGPT, {rate:.2f} req/s", _BLOCK_SIZE, _LATENCY, tuple(end_to_end), has_log_axes=True),
     )
     return Report("19", "swapping against recomputation", panels, tuple(rows))
+
+
+def micro_rows() -> list[Row]:
+    """Figure 19a: what swapping and recomputing 256 tokens take."""
+    return [row for series in _micro() for row in _rows(series.name, series.ours, Curve(series.paper), "ms")]
+
+
+def _micro() -> list[Series]:
+    return [
+        Series(name, tuple((float(size), 1e3 * _seconds(name, size)) for size in _BLOCK_SIZES), curve.points)
+        for name, curve in curves("fig19a").items()
+    ]
 
 
 def _rate(curve: Curve, letter: str) -> float:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from octavo.simulation.experiments import Effort, Load
+from octavo.simulation.experiments import Effort, Load, paper_duration_s
 from octavo.simulation.lengths import Dataset
 from octavo.simulation.machines import Server
 from octavo.simulation.outcome import Outcome, Waste
@@ -19,6 +19,9 @@ _KINDS = {
     "internal": "internal_frag",
     "external": "external_frag_and_others",
 }
+
+
+_FILLING = 2.0  # times as long as other traces, so that the time in which memory fills counts less
 
 
 class _Saturated(NamedTuple):
@@ -80,7 +83,9 @@ def batched_requests(effort: Effort) -> Report:
 
 
 def _task(saturated: _Saturated, space: SpaceName, effort: Effort) -> _Task:
-    workload = Workload(saturated.dataset, effort.duration_s(saturated.dataset, Server.OPT_13B))
+    whole_s = paper_duration_s(Server.OPT_13B)
+    duration_s = min(whole_s, _FILLING * effort.duration_s(saturated.dataset, Server.OPT_13B))
+    workload = Workload(saturated.dataset, duration_s)
     return _Task(Load(Settings(space, Pool(Server.OPT_13B)), workload), saturated.rate)
 
 

@@ -1,13 +1,14 @@
 """The paper's evaluation on short traces: near enough to see that memory and scheduler do what the paper says."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from octavo.main import app
-from octavo.simulation.experiments import Effort, Load
-from octavo.simulation.figures import FIGURES, memory
+from octavo.simulation.experiments import Effort, LatencyCurve, Load, for_paper_duration
+from octavo.simulation.figures import FIGURES, blocks, latency, memory
 from octavo.simulation.lengths import Dataset
 from octavo.simulation.machines import Server
 from octavo.simulation.paper import SERIES_OF, Curve, curves, printed
@@ -83,6 +84,50 @@ def test_saved_memory_is_near_figure_15_for_two_outputs():
     outcome = Load(settings, Workload(Dataset.ALPACA, 60.0, num_sequences=2)).during(8.0)
     paper = printed()["fig15_memory_saving_percent_OPT13B_Alpaca"]["parallel_sampling"]["2"]
     assert 100.0 * outcome.shared_share == pytest.approx(paper, abs=1.5)
+
+
+# ---- every figure
+
+
+@pytest.mark.parametrize("figure", ["12", "14", "16", "17"])
+def test_every_curve_of_a_figure_is_searched_for_its_knee(figure, monkeypatch):
+    searched: list[Load] = []
+
+    def search(load: Load) -> LatencyCurve:
+        searched.append(load)
+        return LatencyCurve(2.0 * load.guess, ((load.guess, 0.1),))
+
+    monkeypatch.setattr(latency, "latency_curve", search)
+    report = FIGURES[figure](Effort(quick=True))
+    assert [row.ratio for row in report.rows] == [pytest.approx(2.0)] * len(searched)
+    assert sum(len(panel) for panel in report.values["knees"].values()) == len(searched)
+    assert all(series.ours and series.paper for panel in report.panels for series in panel.series)
+
+
+def test_the_knees_of_figure_12_are_told_by_panel_and_space(monkeypatch):
+    monkeypatch.setattr(latency, "latency_curve", lambda load: LatencyCurve(load.guess, ()))
+    knees = FIGURES["12"](Effort()).as_json()["knees"]
+    assert list(knees) == list("abcdef")
+    assert all(set(panel) == {"max", "pow2", "oracle", "paged", "ft"} for panel in knees.values())
+
+
+@pytest.mark.parametrize(("figure", "num_rows"), [("15", 6), ("18b", 18), ("19", 54)])
+def test_a_figure_has_a_row_for_each_of_its_points(figure, num_rows, monkeypatch):
+    monkeypatch.setattr(Effort, "duration_s", lambda *_: 3.0)
+    report = FIGURES[figure](Effort(quick=True))
+    assert len(report.rows) == num_rows
+    assert all(row.ours > 0.0 for row in report.rows)
+
+
+def test_a_swap_costs_what_figure_19_says():
+    report = blocks.micro_rows()
+    assert [row.ratio for row in report if row.name.endswith(" 256")] == [pytest.approx(1.0, abs=0.25)] * 4
+
+
+def test_a_short_trace_tells_the_knee_of_a_long_one():
+    short = Load(Settings(SpaceName.PAGED, Pool(Server.OPT_13B)), Workload(Dataset.ALPACA, 180.0), 1.0, 0.01, 3600.0)
+    assert for_paper_duration(10.0, replace(short, paper_duration_s=180.0)) == pytest.approx(10.0)
+    assert 9.0 < for_paper_duration(10.0, short) < 9.6
 
 
 # ---- the commands
