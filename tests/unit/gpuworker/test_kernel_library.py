@@ -20,8 +20,8 @@ from gpuworker.kernels import (
     cuda,
     cuda_library,
     load_ops,
-    memory,
 )
+from gpuworker.huge_pages import HUGE_PAGE_BYTES
 from gpuworker.kernels.cpu import CpuOps
 from gpuworker.library import KernelLibrary, installed_library
 
@@ -177,7 +177,7 @@ def test_kernels_and_torch_share_one_pool_of_threads() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_pool_is_zero_and_starts_at_a_huge_page(dtype: torch.dtype) -> None:
     cache = load_ops("cpu").allocate(KVCacheShape(10, 3, 2, 16, 64), dtype)
-    assert cache.pool.data_ptr() % memory.HUGE_PAGE_BYTES == 0
+    assert cache.pool.data_ptr() % HUGE_PAGE_BYTES == 0
     assert cache.pool.nbytes == 10 * cache.shape.block_bytes(dtype)
     assert not cache.pool.any()
 
