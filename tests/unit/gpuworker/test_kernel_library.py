@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gpuworker import library, row_structs
+from gpuworker.huge_pages import HUGE_PAGE_BYTES
 from gpuworker.kernels import (
     AttentionBatch,
     KernelError,
@@ -21,7 +22,6 @@ from gpuworker.kernels import (
     cuda_library,
     load_ops,
 )
-from gpuworker.huge_pages import HUGE_PAGE_BYTES
 from gpuworker.kernels.cpu import CpuOps
 from gpuworker.library import KernelLibrary, installed_library
 
