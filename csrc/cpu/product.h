@@ -35,9 +35,6 @@ struct ProductKernels {
     // Of `scratch`, which lies at a multiple of 64; one per thread, its contents are of no matter.
     int64_t (*scratch_bytes)(int64_t num_inputs);
 
-    // Sets up the thread for multiply: once in a parallel region, and again after other code may have used tiles.
-    void (*begin_thread)();
-
     // y[row * y_stride + output] for num_rows prepared rows, one after the other, and the outputs of the panels
     // [first_panel, last_panel). Outputs past the last are not written.
     void (*multiply)(const PackedMatrix &weights, const void *prepared, int64_t num_rows, int64_t first_panel,

@@ -56,7 +56,6 @@ void multiply(const octavo_product_params &params) {
 #pragma omp parallel num_threads(num_threads)
     {
         const int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
-        kernels.begin_thread();
 #pragma omp for
         for (int64_t row = 0; row < params.num_rows; ++row)
             kernels.prepare(params.x + row * weights.num_inputs, weights.num_inputs, rows.get() + row * row_bytes);

@@ -168,6 +168,7 @@ void multiply_panel(const uint8_t *panel, int64_t num_inputs, const Rows &rows, 
     }
 }
 
+// Other code of the process, torch's for one, may have configured tiles since the last call.
 void begin_call(int64_t num_rows) { configure_tiles(num_rows); }
 
 void end_call() { _tile_release(); }
@@ -255,8 +256,6 @@ int64_t scratch_bytes(int64_t num_inputs) {
     return kSumsBytes + padded_inputs(num_inputs) / 2 * static_cast<int64_t>(sizeof(PairRow));
 }
 
-void begin_thread() {}
-
 void multiply(const PackedMatrix &weights, const void *prepared, int64_t num_rows, int64_t first_panel,
               int64_t last_panel, float *y, int64_t y_stride, void *scratch) {
     const Rows rows = {static_cast<const uint16_t *>(prepared), padded_inputs(weights.num_inputs), num_rows};
@@ -280,6 +279,6 @@ void multiply(const PackedMatrix &weights, const void *prepared, int64_t num_row
 } // namespace
 
 extern const ProductKernels OCTAVO_KERNELS; // or the constant would be this unit's own
-const ProductKernels OCTAVO_KERNELS = {OCTAVO_ISA, activation_bytes, prepare, scratch_bytes, begin_thread, multiply};
+const ProductKernels OCTAVO_KERNELS = {OCTAVO_ISA, activation_bytes, prepare, scratch_bytes, multiply};
 
 } // namespace octavo

@@ -125,8 +125,6 @@ void prepare(const float *row, int64_t num_inputs, void *prepared) {
 
 int64_t scratch_bytes(int64_t) { return sizeof(Scratch); }
 
-void begin_thread() {}
-
 template <class Group>
 void multiply_panels(const PackedMatrix &weights, Rows rows, int64_t first, int64_t last, float *y, int64_t y_stride,
                      Scratch &scratch) {
@@ -159,7 +157,6 @@ void multiply_matrix(const PackedMatrix &weights, const void *prepared, int64_t 
 } // namespace
 
 extern const ProductKernels OCTAVO_KERNELS; // or the constant would be this unit's own
-const ProductKernels OCTAVO_KERNELS = {OCTAVO_ISA,    activation_bytes, prepare,
-                                       scratch_bytes, begin_thread,     multiply_matrix};
+const ProductKernels OCTAVO_KERNELS = {OCTAVO_ISA, activation_bytes, prepare, scratch_bytes, multiply_matrix};
 
 } // namespace octavo

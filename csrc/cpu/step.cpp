@@ -119,7 +119,6 @@ public:
           num_threads_(num_threads), scratch_(step.scratch_of(index)) {}
 
     void run() {
-        model_.products.begin_thread();
         embed();
         for (int32_t layer = 0; layer < model_.shape.num_layers; ++layer) {
             attention_block(layer);

@@ -69,7 +69,6 @@ std::vector<float> multiply(const ProductKernels &kernels, const PackedMatrix &w
                         rows.get() + row * row_bytes);
     std::vector<float> y(static_cast<std::size_t>(num_rows * stride), -1.0f);
     const int64_t num_panels = octavo::num_panels(weights.num_outputs), middle = cut < num_panels ? cut : num_panels;
-    kernels.begin_thread();
     kernels.multiply(weights, rows.get(), num_rows, middle, num_panels, y.data(), stride, scratch.get());
     kernels.multiply(weights, rows.get(), num_rows, 0, middle, y.data(), stride, scratch.get());
     for (int64_t row = 0; row < num_rows; ++row)
