@@ -17,6 +17,7 @@ from octavo.bench.workload import Workload
 from octavo.errors import BenchFailed
 
 WARM_UP_SEED = -1
+WARM_UP_LENGTHS = (128, 16)  # tokens in and out
 
 
 def prompt_writer(server: Server, tokenizer: str | None, seed: int) -> tuple[PromptWriter, str]:
@@ -80,7 +81,7 @@ class Bench:
 
     async def warm_up(self, num_requests: int) -> None:
         """Sends a few requests that no figure counts, with text that no run uses."""
-        options = LoadOptions(num_requests=num_requests, seed=WARM_UP_SEED)
+        options = LoadOptions(lengths=WARM_UP_LENGTHS, num_requests=num_requests, max_concurrency=1, seed=WARM_UP_SEED)
         workload = make_workload(options)
         writer, _ = prompt_writer(self._server, self._tokenizer, options.seed)
         clock = Clock()
