@@ -9,7 +9,7 @@ import torch
 from doubles import emulated_cuda
 from doubles.tiny_llama import VOCAB_SIZE, random_llama, write_gguf
 from gpuworker.core.state import Limits
-from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepResult, TokenRules
+from gpuworker.core.steps import BlockChanges, NewSequence, SamplingParams, Step, StepFailure, StepResult, TokenRules
 from gpuworker.device.backend import cuda_backend
 from gpuworker.device.executor import NUM_PADDING_BLOCKS, DeviceExecutor
 from gpuworker.device.rows import CudaRows
@@ -82,9 +82,13 @@ def executors(source: WeightSource, model: Llama) -> tuple[Executor, DeviceExecu
 
 
 @pytest.fixture
-def step_both(executors) -> Iterator[Callable[..., StepResult]]:
+def engines(executors: tuple[Executor, DeviceExecutor]) -> list[Engine]:
+    return [Engine(IDENTITY, executor) for executor in executors]
+
+
+@pytest.fixture
+def step_both(engines: list[Engine]) -> Iterator[Callable[..., StepResult]]:
     """Hands the same step to both, and demands the same answer."""
-    engines = [Engine(IDENTITY, executor) for executor in executors]
     step_ids = iter(range(1, 99))
 
     def run(**columns: object) -> StepResult:
@@ -179,6 +183,21 @@ def test_blocks_are_swapped_copied_and_read_in_one_step(step_both) -> None:
             replaced_block_ids=(9, 10, 12),
         ),
     )
+
+
+def test_sequences_whose_logits_are_not_finite_are_named_and_others_are_not(engines, executors, step_both) -> None:
+    """Sequences 2 and 3 read NaN; the rules of 3 forbid nothing that would hide it."""
+    first = prefill(step_both)
+    plain, on_device = executors
+    for pool in (plain.device_pool.pool, on_device.device_pool.pool):
+        pool[[TABLES[2][0], TABLES[3][0]]] = torch.nan
+    positions = tuple(map(len, PROMPTS.values()))
+    step = Step(2, 0, sequence_ids=(1, 2, 3), num_tokens=(1, 1, 1), positions=positions, samples=(True,) * 3)
+    for engine in engines:
+        failure = engine.execute(replace(step, epoch=engine.epoch, token_ids=first.token_ids))
+        assert isinstance(failure, StepFailure)
+        assert failure.failed_sequence_ids == (2, 3)
+        assert not failure.epoch_is_stale
 
 
 def test_a_step_without_tokens_is_only_its_moves(step_both) -> None:

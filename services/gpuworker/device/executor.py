@@ -47,8 +47,8 @@ class DeviceExecutor:
         """Records the graphs of decode steps, which takes seconds."""
         self.model = model
         self._ops = ops
-        self._device_pool = device_pool
-        self._host_pool = host_pool
+        self.device_pool = device_pool
+        self.host_pool = host_pool
         self._staging = Staging(ops.device, _FIRST_STAGING_BYTES)
         self._results = ops.device.pinned(_FIRST_RESULTS * torch.float64.itemsize).view(torch.float64)
         shape = device_pool.shape
@@ -58,7 +58,7 @@ class DeviceExecutor:
 
     def move(self, changes: BlockChanges) -> None:
         """Swap-outs, then swap-ins, then copies; each in the order given (paper §4.4, §4.5)."""
-        move_blocks(changes, self._ops, self._device_pool, self._host_pool)
+        move_blocks(changes, self._ops, self.device_pool, self.host_pool)
 
     @torch.inference_mode()
     def compute(self, batch: Batch) -> Drawn:
@@ -85,7 +85,7 @@ class DeviceExecutor:
         return staged, self._forward(staged.model_input)
 
     def _forward(self, model_input: ModelInput) -> Tensor:
-        return self.model.forward(model_input, self._ops, self._device_pool)
+        return self.model.forward(model_input, self._ops, self.device_pool)
 
     def _draw(self, logits: Tensor, sampling: Tensor, samples: Sequence[Sample]) -> Tensor:
         """Tokens [num_samples]; ``NOT_FINITE`` where the model's own logits are not."""
