@@ -40,6 +40,7 @@ def test_serve_sweeps_rates_and_counts_what_misses_an_objective(cluster, tmp_pat
     assert "1 requests are longer than the server's sequences may be" in done.stdout
     runs = json.loads(figures.read_text())["runs"]
     assert [run["rate"] for run in runs] == [40.0, 80.0]
+    assert [run["seed"] for run in runs] == [0, 1]  # no run finds the prompts of another in the prefix cache
     for run in runs:
         assert run["num_skipped"] == 1
         assert run["summary"]["num_completed"] == 2

@@ -58,9 +58,9 @@ def serve(  # noqa: PLR0913 - one parameter per flag
                 num_requests=num_requests,
                 max_concurrency=concurrency,
                 rate=one_rate,
-                seed=seed,
+                seed=seed + index,  # or the prefix cache would have the prompts of the run before
             )
-            for one_rate in _rates(rate, rates)
+            for index, one_rate in enumerate(_rates(rate, rates))
         ]
         target = Target(
             url=url or DataFolder(data_dir).read_state().base_url,
