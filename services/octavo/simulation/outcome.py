@@ -30,6 +30,7 @@ class Outcome:
     num_batched: float  # requests that run at once, mean over the steps
     num_batched_sequences: float
     waste: Waste
+    filled_while_waiting: float  # share of the slots that is filled, averaged over the time in which somebody waits
     shared_share: float  # of the blocks that would be needed without sharing, those that it saves (paper §6.3)
     num_steps: int
     num_preemptions: int
@@ -47,6 +48,8 @@ class Tally:
     num_sequence_steps: int = 0
     time_s: float = 0.0
     slots_s: list[float] = field(default_factory=lambda: [0.0] * 4)
+    waiting_s: float = 0.0
+    filled_waiting_s: float = 0.0
     saved_blocks: int = 0
     unshared_blocks: int = 0
 
@@ -61,8 +64,11 @@ class Tally:
         self.num_group_steps += num_groups * num_steps
         self.num_sequence_steps += num_sequences * num_steps
 
-    def observed(self, occupancy: Occupancy, seconds: float) -> None:
+    def observed(self, occupancy: Occupancy, seconds: float, *, somebody_waits: bool) -> None:
         """Weighs a look at the memory with the time since the last one."""
+        if somebody_waits:
+            self.waiting_s += seconds
+            self.filled_waiting_s += seconds * occupancy.filled / occupancy.num_slots
         self.time_s += seconds
         parts = (occupancy.filled, occupancy.reserved, occupancy.internal, occupancy.external)
         for index, part in enumerate(parts):
@@ -85,6 +91,7 @@ class Tally:
             num_batched=self.num_group_steps / steps,
             num_batched_sequences=self.num_sequence_steps / steps,
             waste=Waste(*(slots_s / time_s for slots_s in self.slots_s)),
+            filled_while_waiting=self.filled_waiting_s / (self.waiting_s or 1.0),
             shared_share=self.saved_blocks / max(1, self.unshared_blocks),
             num_steps=self.num_steps,
             num_preemptions=num_preemptions,

@@ -157,7 +157,8 @@ class Simulation:
             self._ended.clear()
 
     def _look(self) -> None:
-        self._tally.observed(occupancy_of(self._space), self._clock_s - self._last_look_s)
+        seconds, somebody_waits = self._clock_s - self._last_look_s, self._scheduler.num_waiting > 0
+        self._tally.observed(occupancy_of(self._space), seconds, somebody_waits=somebody_waits)
         if self._settings.looks_at_sharing and isinstance(self._space, BlockSpace):
             self._tally.shared([table.blocks for table in self._space.device.by_id.values()])
         self._last_look_s = self._clock_s

@@ -58,8 +58,16 @@ def waste(effort: Effort) -> Report:
             tuple((index, printed_here[kind]) for index, kind in enumerate(ours) if kind in printed_here),
         )
         panels.append(Panel(SERIES_OF[space], "", "% of KV slots", (bars,), y_limit=100.0, categories=tuple(_KINDS)))
+    saturated = 100.0 * outcomes[-1].filled_while_waiting
+    rows.append(Row("paged token_states while requests wait", saturated, paper["vLLM"]["token_states"], "%"))
     usage = {space.value: _shares(outcome.waste) for space, outcome in zip(_SPACES, outcomes, strict=True)}
-    return Report("2", "where the KV slots are", tuple(panels), tuple(rows), {"waste": usage})
+    return Report(
+        "2",
+        "where the KV slots are",
+        tuple(panels),
+        tuple(rows),
+        {"waste": usage, "paged_filled_while_waiting": saturated / 100.0},
+    )
 
 
 def batched_requests(effort: Effort) -> Report:
