@@ -81,6 +81,10 @@ class RequestStream(Generic[RequestT, ResponseT]):
                 return await self._exchange(request)
         except TimeoutError:
             raise self._unavailable(f"{self._address} did not answer within {timeout_s:g} s") from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise self._unavailable(f"the stream to {self._address} was ended by another request on it") from None
         except grpc.aio.AioRpcError as error:
             kind = StepRefused if error.code() in BROKEN_PROMISES else self._unavailable
             raise kind(f"{self._address}: {error.code().name.lower()}: {error.details()}") from None

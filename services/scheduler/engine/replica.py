@@ -9,7 +9,6 @@ While the worker computes one step, the next is planned, granted and queued ther
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 
 from scheduler.core.limits import Limits
@@ -18,7 +17,7 @@ from scheduler.core.request import FinishReason, GroupId, Request, RequestId
 from scheduler.core.scheduler import MAX_STEPS_IN_HAND, Scheduler
 from scheduler.core.sequence import SequenceGroup
 from scheduler.core.shape import MemoryShape
-from scheduler.core.steps import Grant, Step, StepResult
+from scheduler.core.steps import Grant
 from scheduler.engine.boundary import Boundary
 from scheduler.engine.config import EngineConfig
 from scheduler.engine.flow import Flow
@@ -26,6 +25,7 @@ from scheduler.engine.link import FreshMemory, Link
 from scheduler.engine.outputs import Outputs
 from scheduler.engine.progress import Progress
 from scheduler.engine.streams import RequestStream
+from scheduler.engine.worker_steps import WorkerSteps
 from scheduler.errors import (
     MemoryUnavailable,
     NotReady,
@@ -57,7 +57,7 @@ class Replica:
         self._wake = asyncio.Event()
         self._backoff_s = config.min_backoff_s
         self._num_refused_steps = 0  # since the last committed one
-        self._answers: deque[asyncio.Task[StepResult]] = deque()  # of the steps that the worker has, oldest first
+        self._in_hand = WorkerSteps(link.worker)
         self.boundary = Boundary()
         self.progress = Progress(asyncio.get_running_loop().time)
         self.flow = Flow(asyncio.get_running_loop().time)
@@ -104,7 +104,7 @@ class Replica:
         try:
             await self._run()
         finally:
-            await self._drop_answers()
+            await self._in_hand.drop()
 
     async def _run(self) -> None:
         while True:
@@ -130,9 +130,9 @@ class Replica:
         assert scheduler is not None, "connected before"
         async with self.boundary.steps():
             await self._hand_out(scheduler)
-            has_stepped = bool(self._answers)
-            while self._answers:
-                await self._take_answer(scheduler)
+            has_stepped = bool(self._in_hand)
+            while self._in_hand:
+                await self._take_result(scheduler)
                 if not self.boundary.is_wanted:
                     await self._hand_out(scheduler)
         if not has_stepped:
@@ -140,10 +140,10 @@ class Replica:
 
     async def _hand_out(self, scheduler: Scheduler) -> None:
         """Has the worker compute whatever can be planned now. What it was to compute when it went away comes first."""
-        for step in scheduler.unanswered_steps[len(self._answers) :]:
-            self._execute(step)
+        for step in scheduler.unanswered_steps[len(self._in_hand) :]:
+            self._in_hand.send(step)
         max_in_hand = MAX_STEPS_IN_HAND if self._config.overlaps else 1
-        while len(self._answers) < max_in_hand:
+        while len(self._in_hand) < max_in_hand:
             plan = scheduler.plan()
             if plan is None:
                 return
@@ -151,30 +151,19 @@ class Replica:
             _tell(grant, scheduler.gave_way)
             num_returned = len(grant.preempted_group_ids) + len(scheduler.gave_way)
             self.flow.note(len(grant.admitted_group_ids) - num_returned)
-            self._execute(scheduler.apply(grant))
+            self._in_hand.send(scheduler.apply(grant))
 
-    def _execute(self, step: Step) -> None:
-        self._answers.append(asyncio.create_task(self._link.worker.execute(step)))
-
-    async def _take_answer(self, scheduler: Scheduler) -> None:
+    async def _take_result(self, scheduler: Scheduler) -> None:
         """Waits for the oldest step, and tells what it brought."""
-        result = await self._answers[0]
-        self._answers.popleft()
+        result = await self._in_hand.take()
         is_empty = not scheduler.unanswered_steps[0].sequence_ids
         scheduler.finish(self._outputs.deliver(scheduler.commit(result)))
         self._backoff_s = self._config.min_backoff_s
         self._num_refused_steps = 0
         if not is_empty:
             self.progress.note()
-        elif scheduler.groups and not self._answers:
+        elif scheduler.groups and not self._in_hand:
             await asyncio.sleep(_PAUSE_S)
-
-    async def _drop_answers(self) -> None:
-        """The connection that the answers were to come by is gone."""
-        for answer in self._answers:
-            answer.cancel()
-        await asyncio.gather(*self._answers, return_exceptions=True)
-        self._answers.clear()
 
     async def _park(self) -> None:
         """Nothing to do: waits for work, and looks after the connections meanwhile."""
@@ -195,10 +184,10 @@ class Replica:
             if scheduler.unanswered_plan is not None:
                 answered = (scheduler.last_step_id - 1, scheduler.last_step_id)
         if not self._link.worker.is_open:
-            await self._drop_answers()
+            await self._in_hand.drop()
         fresh = await self._link.connect(answered)
         if fresh is not None:
-            await self._drop_answers()
+            await self._in_hand.drop()
             self._take(fresh)
         self.progress.connected()
         logger.info("connected; the next step follows %d", self._scheduler.last_step_id if self._scheduler else 0)

@@ -157,11 +157,24 @@ async def test_a_stream_that_breaks_fails_every_step_that_waits_for_it(script):
     worker = GrpcWorker(address)
     await worker.attach(forget_sequences=False)
     steps = [asyncio.create_task(worker.execute(replace(STEP, step_id=step_id))) for step_id in (4, 5)]
-    first, second = await asyncio.gather(*steps, return_exceptions=True)
-    assert isinstance(first, WorkerUnavailable)
-    assert isinstance(second, WorkerUnavailable | asyncio.CancelledError)
+    for error in await asyncio.gather(*steps, return_exceptions=True):
+        assert isinstance(error, WorkerUnavailable)
     assert not worker.is_open
     await worker.attach(forget_sequences=False)
+    await worker.close()
+
+
+async def test_a_step_that_is_given_up_fails_the_others_on_its_stream_but_cancels_nobody(script):
+    service, address, _ = script
+    service.answers = [described(), None]
+    worker = GrpcWorker(address)
+    await worker.attach(forget_sequences=False)
+    waiting, given_up = (asyncio.create_task(worker.execute(replace(STEP, step_id=step_id))) for step_id in (4, 5))
+    await asyncio.sleep(0.05)
+    given_up.cancel()
+    with pytest.raises(WorkerUnavailable):
+        await waiting
+    assert given_up.cancelled()
     await worker.close()
 
 
