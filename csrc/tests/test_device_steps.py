@@ -144,6 +144,21 @@ def test_prefills_and_padded_decodes_give_the_tokens_of_the_reference(step_both)
         result = decode(step_both, result, [len(prompt) + index for prompt in PROMPTS.values()])
 
 
+def test_a_chunk_that_samples_nothing_leaves_its_kv(step_both) -> None:
+    prompt, blocks = PROMPTS[1], TABLES[1]
+    step_both(
+        changes=BlockChanges(appended_sequence_ids=(1,), appended_num_blocks=(3,), appended_block_ids=blocks),
+        new_sequences=(NewSequence(1, SAMPLING[1], len(prompt), prompt),),
+        sequence_ids=(1,),
+        num_tokens=(4,),
+        positions=(0,),
+        samples=(False,),
+        token_ids=prompt[:4],
+    )
+    result = step_both(sequence_ids=(1,), num_tokens=(3,), positions=(4,), samples=(True,), token_ids=prompt[4:])
+    decode(step_both, result, [len(prompt)])
+
+
 def test_scored_prompt_tokens_and_several_choices_of_a_prompt(step_both) -> None:
     result = prefill(
         step_both,
