@@ -82,10 +82,13 @@ def equality(model: Path | None) -> str:
     from device_equality import RandomWeights, compare  # noqa: PLC0415 (imports torch)
 
     from gpuworker.kernels.cuda import CudaOps  # noqa: PLC0415
-    from gpuworker.weights.loading import open_weights  # noqa: PLC0415
     from gpuworker.weights.source import WeightSource  # noqa: PLC0415
 
-    source: WeightSource = RandomWeights() if model is None else open_weights(model)
+    source: WeightSource = RandomWeights()
+    if model is not None:
+        from gpuworker.weights.loading import open_weights  # noqa: PLC0415 (needs packages that random weights do not)
+
+        source = open_weights(model)
     result = compare(CudaOps(), source)
     if not result.holds:
         raise StageFailed(f"{source.name}: {result}")
