@@ -72,6 +72,24 @@ def test_the_cluster_in_one_process_gives_the_tokens_of_the_services_apart(clust
     assert times is None  # no step since the last request
 
 
+def test_perf_tells_what_the_steps_of_a_running_cluster_are_made_of(cluster):
+    request = {
+        "prompt": "Shall I compare thee",
+        "max_tokens": 400,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    with httpx.stream("POST", f"{cluster.base_url}/v1/completions", json=request, timeout=60) as answer:
+        lines = answer.iter_lines()  # the end of an iterator ends its request
+        next(lines)
+        times = json.loads(cluster.octavo("perf", "--interval", "0.5", "--json").stdout)
+    assert times["num_steps"] > 0
+    assert {"qkv", "attention", "gate_up", "logits"} <= set(times["phases_s"])
+    assert 0 < sum(times["phases_s"].values()) <= 1.01 * times["compute_s"]
+    assert 0 < times["journal_s"] < times["grant_s"]
+
+
 def test_a_server_that_is_not_there_is_an_error_and_not_a_figure():
     done = bench("serve", "--url", "http://127.0.0.1:9")
     assert done.returncode == 1
