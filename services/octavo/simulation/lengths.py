@@ -8,6 +8,7 @@ sum is beyond the model's context swaps outputs with others until it fits (so th
 import csv
 import math
 import random
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
@@ -49,13 +50,11 @@ class Histogram:
 
     def quantile(self, share: float) -> int:
         """The length up to which ``share`` of all lengths lie; those within a bin are equally probable."""
-        before = 0.0
-        for (low, high), upto in zip(self.edges, self.cumulative, strict=True):
-            if share <= upto:
-                lengths = range(math.ceil(low), math.ceil(high))
-                return lengths[min(int(len(lengths) * (share - before) / (upto - before)), len(lengths) - 1)]
-            before = upto
-        return math.floor(self.edges[-1][1])
+        index = min(bisect_left(self.cumulative, share), len(self.edges) - 1)
+        before, upto = self.cumulative[index - 1] if index else 0.0, self.cumulative[index]
+        low, high = self.edges[index]
+        lengths = range(math.ceil(low), math.ceil(high))
+        return lengths[min(int(len(lengths) * (share - before) / (upto - before)), len(lengths) - 1)]
 
 
 def sample_lengths(dataset: Dataset, count: int, max_model_len: int, seed: int) -> list[Length]:

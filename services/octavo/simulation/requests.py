@@ -1,5 +1,8 @@
 """Arrivals as the scheduler's requests, and the scheduler that takes them."""
 
+from collections.abc import Iterable
+
+from octavo.errors import TraceUnusable
 from octavo.simulation.settings import Settings
 from octavo.simulation.spaces import SpaceName
 from octavo.simulation.workload import Arrival
@@ -28,6 +31,24 @@ def request_of(arrival: Arrival, number: int) -> Request:
         num_choices=1 if arrival.is_beam_search else arrival.num_sequences,
         beams=BeamParams(arrival.num_sequences) if arrival.is_beam_search else None,
     )
+
+
+def check_fits(arrivals: Iterable[Arrival], settings: Settings) -> None:
+    """Refuses a trace with a request that the pool could never hold.
+
+    Raises:
+        TraceUnusable: Names the request and the pool.
+
+    """
+    pool = settings.pool
+    for arrival in arrivals:
+        num_slots = arrival.num_prompt_tokens + arrival.num_sequences * (arrival.num_output_tokens + pool.block_size)
+        if num_slots > pool.num_blocks * pool.block_size or not settings.can_hold(arrival.num_sequences):
+            raise TraceUnusable(
+                f"a request of {arrival.num_prompt_tokens} prompt tokens and {arrival.num_sequences} outputs of "
+                f"{arrival.num_output_tokens} never fits the {pool.num_blocks} blocks of {pool.block_size} slots "
+                f"as the space {settings.space.value} keeps them"
+            )
 
 
 def scheduler_for(settings: Settings) -> Scheduler:

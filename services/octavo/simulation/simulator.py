@@ -18,7 +18,7 @@ from octavo.simulation.cores import to_memory, to_scheduler
 from octavo.simulation.cost import StepShape
 from octavo.simulation.jump import longest_jump
 from octavo.simulation.outcome import Outcome, Tally
-from octavo.simulation.requests import OUTPUT_TOKEN, request_of, scheduler_for
+from octavo.simulation.requests import OUTPUT_TOKEN, check_fits, request_of, scheduler_for
 from octavo.simulation.settings import Settings
 from octavo.simulation.spaces import make_cost, make_space, occupancy_of
 from octavo.simulation.workload import Arrival
@@ -39,9 +39,10 @@ class _Open:
 
 
 class Simulation:
-    """One trace on one server."""
+    """One trace on one server. Raises ``TraceUnusable`` for a trace with a request that never fits."""
 
     def __init__(self, settings: Settings, arrivals: Column[Arrival]) -> None:
+        check_fits(arrivals, settings)
         self._settings = settings
         self._arrivals = arrivals
         self._num_arrived = 0

@@ -9,6 +9,7 @@ import pytest
 import kvmanager
 import scheduler
 from kvmanager.core.block_space import BlockSpace
+from octavo.errors import TraceUnusable
 from octavo.simulation import simulator
 from octavo.simulation.cost import CostModel
 from octavo.simulation.knee import find_knee
@@ -130,6 +131,13 @@ def test_a_prefix_is_computed_once_where_it_is_cached(simulate):
         assert isinstance(run._space, BlockSpace)
         hits.append(run._space.usage.num_cached_device_blocks)
     assert hits[0] == 0 < hits[1]
+
+
+@pytest.mark.parametrize(("space", "length", "num_sequences"), [("paged", (40, 30), 1), ("max", (5, 5), 2)])
+def test_a_request_that_never_fits_is_refused_with_the_numbers(space, length, num_sequences):
+    requests = arrivals(length, num_sequences=num_sequences)
+    with pytest.raises(TraceUnusable, match=f"a request of {length[0]} prompt tokens .* never fits the 16 blocks"):
+        Simulation(Settings(SpaceName(space), SMALL), requests)
 
 
 # ---- steps that are taken in one
