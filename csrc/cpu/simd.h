@@ -1,7 +1,7 @@
 // Sixteen floats: one logical vector width on every instruction set, so that one source serves all.
 //
 // Every function does the same roundings in the same order each time; fused multiply-add is used where the set has it.
-// `Half` functions touch eight elements. Included by attention_kernel.cpp only, inside an anonymous namespace.
+// `Half` functions touch eight elements. Included by kernel sources only; everything is in an anonymous namespace.
 #pragma once
 
 #include <cstdint>

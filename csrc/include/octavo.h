@@ -6,6 +6,8 @@
 //
 //   pool  [num_blocks][num_layers][K|V][num_kv_heads][block_size][head_size]
 //   slot  block_id * block_size + offset: the place of one token
+//
+// On the CPU a layer of a block takes as much room and is laid out in another way (cpu/attention_blocks.h).
 #ifndef OCTAVO_H
 #define OCTAVO_H
 
@@ -187,6 +189,10 @@ OCTAVO_API int32_t octavo_cpu_select_isa(const char *name);
 
 OCTAVO_API int32_t octavo_cpu_write_kv(octavo_write_kv_params params);
 OCTAVO_API int32_t octavo_cpu_paged_attention(octavo_paged_attention_params params);
+
+// For benchmarks: reads `num_bytes` of 32-byte aligned memory, rounded down to a multiple of 256, with all threads and
+// does nothing with them. Returns the exclusive or of all words.
+OCTAVO_API uint64_t octavo_cpu_read(const void *memory, int64_t num_bytes);
 
 // As if all blocks were read before any is written.
 OCTAVO_API int32_t octavo_cpu_copy_blocks(octavo_copy_blocks_params params);

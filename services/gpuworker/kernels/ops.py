@@ -4,6 +4,9 @@ The memory is block-major: all layers of a block lie side by side, so that movin
 
     pool  [num_blocks][num_layers][K|V][num_kv_heads][block_size][head_size]
 
+That is its size. How a layer of a block is laid out inside is the implementation's own (``csrc/README.md``): a pool is
+written and read through the implementation that allocated it.
+
 A *slot* is a place for one token: ``slot = block_id * block_size + offset``.
 """
 
