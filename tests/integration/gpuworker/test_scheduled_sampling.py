@@ -1,10 +1,12 @@
 """Rules and log-probabilities through the real scheduler, messages and worker, against `transformers` in float32.
 
-What is asked of a token must not depend on chunks, prefix hits, forks, swaps or recomputation.
+What is asked of a token must not depend on chunks, prefix hits, forks, swaps or recomputation, nor on whether the
+worker gets it from the scheduler or puts it there itself.
 """
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,8 +58,8 @@ class WireWorker:
 class Run(Rig):
     """Requests to their end; keeps tokens, log-probabilities and tops by request and choice."""
 
-    def __init__(self, engine: Engine, num_blocks: int, **settings: object) -> None:
-        super().__init__(num_blocks, BLOCK_SIZE, **settings)  # type: ignore[arg-type]
+    def __init__(self, engine: Engine, num_blocks: int, *, overlaps: bool = True, **settings: object) -> None:
+        super().__init__(num_blocks, BLOCK_SIZE, overlaps=overlaps, **settings)  # type: ignore[arg-type]
         self.model = WireWorker(engine)  # type: ignore[assignment]
         self.told: dict[tuple[str, int], list[tuple[int, float, tuple]]] = defaultdict(list)
 
@@ -65,7 +67,7 @@ class Run(Rig):
         live: dict[int, tuple[Sequence, Request]] = {
             s.sequence_id: (s, group.request) for group in self.scheduler.groups for s in group.sequences
         }
-        events = self.scheduler.commit(self.model.execute(self.computed))
+        events = self.scheduler.commit(self.model.execute(self.scheduler.unanswered_steps[0]))
         tops = events.tops or [()] * len(events.token_ids)
         for sequence_id, *told in zip(events.sequence_ids, events.token_ids, events.logprobs, tops, strict=True):
             sequence, request = live[sequence_id]
@@ -86,7 +88,11 @@ def model() -> LlamaForCausalLM:
 
 @pytest.fixture
 def engine(model, tmp_path) -> Engine:
-    path = write_gguf(model, tmp_path / "tiny.gguf")
+    return engine_with(Kernels.REFERENCE, model, tmp_path)
+
+
+def engine_with(kernels: Kernels, model: LlamaForCausalLM, folder: Path) -> Engine:
+    path = write_gguf(model, folder / "tiny.gguf")
     return assemble(
         Settings(
             listen="unused",
@@ -96,7 +102,7 @@ def engine(model, tmp_path) -> Engine:
             num_device_blocks=128,
             num_host_blocks=64,
             dtype=Dtype.FLOAT32,
-            kernels=Kernels.REFERENCE,
+            kernels=kernels,
             threads=1,
         )
     )
@@ -196,6 +202,25 @@ def test_penalties_and_bad_words_survive_prefix_hits_forks_swaps_and_recomputati
         expected = naive_output(model, list(request.prompt_token_ids), 16)
         for choice in range(request.num_choices):
             assert [token for token, _, _ in run.told[request.request_id, choice]] == expected
+
+
+@pytest.mark.parametrize("mode", [PreemptionMode.RECOMPUTE, PreemptionMode.SWAP])
+def test_overlap_changes_no_token_and_no_bit_of_a_logprob(model, tmp_path, mode):
+    engine = engine_with(Kernels.CPU, model, tmp_path)
+    sampling = SamplingParams(temperature=0.9, top_p=0.95, seed=11, num_top_logprobs=2, rules=RULES)
+    stop_token_ids = frozenset(range(0, VOCAB_SIZE, 16))
+    told = []
+    for overlaps in (False, True):
+        run = Run(engine, 17, overlaps=overlaps, budget=8, max_seqs=6, num_host_blocks=40, mode=mode)
+        engine.attach(forget_sequences=True)
+        requests = [
+            replace(make_request(prompt, 16, num_choices, stop_token_ids=stop_token_ids), sampling=sampling)
+            for prompt, num_choices in zip([*PROMPTS[:2], PROMPTS[1][::-1], PROMPTS[3]], (3, 2, 2, 1), strict=True)
+        ]
+        assert run.finish(requests).num_preemptions > 0
+        told.append([run.told[r.request_id, choice] for r in requests for choice in range(r.num_choices)])
+    assert told[0] == told[1]
+    assert len({len(tokens) for tokens in told[0]}) > 2  # some end early, and a token of theirs is discarded
 
 
 def test_a_sequence_that_may_draw_nothing_ends_without_a_token(engine):
