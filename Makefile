@@ -109,12 +109,15 @@ test-kernels: $(STAMPS)/install build/emulated.stamp ## test all kernels, CUDA's
 	$(call timed,test builds,$(call cmake,kernels-sanitized,-DOCTAVO_BUILD_TESTS=ON -DOCTAVO_SANITIZE=ON) \
 	  >build/kernels-sanitized/build.log && $(BIN)/cmake --build build/kernels-sanitized --parallel $(JOBS) \
 	  >>build/kernels-sanitized/build.log || { cat build/kernels-sanitized/build.log >&2; exit 1; })
-	$(BIN)/ctest --test-dir build/kernels-sanitized --output-on-failure --parallel $(JOBS)
+	$(call timed,sanitized tests,$(BIN)/ctest --test-dir build/kernels-sanitized --output-on-failure --parallel $(JOBS))
+	$(call timed,race builds,$(BIN)/cmake --build build/emulated --parallel $(JOBS) --target race_tests \
+	  >build/emulated/races.log || { cat build/emulated/races.log >&2; exit 1; })
+	$(call timed,race tests,$(BIN)/ctest --test-dir build/emulated --label-regex races --output-on-failure --parallel $(JOBS))
 	@if ! command -v qemu-x86_64 >/dev/null && [ "$${CI:-}" = true ] && [ "$$(id -u)" = 0 ]; then \
 	  echo "installing qemu-user, which the fallbacks are tested with"; \
 	  apt-get -qq update && apt-get -qq install --yes qemu-user >/dev/null; fi
 	$(BIN)/pytest csrc/tests $(ARGS)
-	$(BIN)/pytest tests/contract/test_kernel_ops.py -k emulated $(ARGS)
+	$(call timed,emulated suite,$(BIN)/pytest tests/contract/test_kernel_ops.py -k emulated $(ARGS))
 
 device-check: ## build, test and time the CUDA kernels on this machine's device; docs/device-figures.md
 	@test -e /dev/nvidiactl -o -e /dev/dxg || { \

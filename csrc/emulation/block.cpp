@@ -6,6 +6,8 @@
 #include <new>
 #include <numeric>
 
+#include "happens_before.h"
+
 namespace octavo::emulation {
 namespace {
 
@@ -71,20 +73,24 @@ void Block::run(const std::vector<std::unique_ptr<Fiber>> &fibers) {
         threads_[i].fiber = fibers[i].get();
         threads_[i].fiber->prepare(&Block::enter, this);
     }
+    release(this);
     while (pick()) {
         current().fiber->resume();
         if (error_) std::rethrow_exception(error_);
     }
+    acquire(&ended_);
     report_deadlock();
 }
 
 void Block::enter(void *self) {
     Block &block = *static_cast<Block *>(self);
+    acquire(self);
     try {
         block.kernel_();
     } catch (...) {
         block.error_ = std::current_exception();
     }
+    release(&block.ended_);
     block.current().state = Thread::State::kLeft;
     block.ready_[block.current_ / kWarpSize] &= ~(1u << block.current_ % kWarpSize);
 }
@@ -113,12 +119,20 @@ void Block::wait(Thread::State state, const char *site) {
 void Block::sync(const char *site) {
     Thread &self = current();
     wait(Thread::State::kAtBarrier, site);
-    if (++num_at_barrier_ == threads_.size()) release_barrier();
+    const char *barrier = &barriers_[num_barriers_ % 2]; // a thread may reach the next before another has left this one
+    release(&arrivals_);
+    if (++num_at_barrier_ == threads_.size()) {
+        acquire(&arrivals_);
+        release(barrier);
+        release_barrier();
+    }
     self.fiber->suspend();
+    acquire(barrier);
 }
 
 void Block::release_barrier() {
     num_at_barrier_ = 0;
+    ++num_barriers_;
     for (Thread &thread : threads_)
         if (!same_site(thread.site, threads_[0].site))
             fail(thread.site, std::string("divergent barrier: others wait at ") + threads_[0].site);
@@ -142,6 +156,7 @@ const LaneValue *Block::exchange(const char *site, uint32_t mask, const LaneValu
     self.shown = mine;
     self.mask = mask;
     wait(Thread::State::kInExchange, site);
+    release(&self);
     uint32_t arrived = 0;
     for (size_t lane = 0; lane < kWarpSize && first + lane < threads_.size(); ++lane) {
         const Thread &other = threads_[first + lane];
@@ -151,6 +166,7 @@ const LaneValue *Block::exchange(const char *site, uint32_t mask, const LaneValu
     }
     if ((arrived & mask) == mask) release_exchange(first, mask);
     self.fiber->suspend();
+    acquire(self.seen.get());
     return self.seen.get();
 }
 
@@ -159,7 +175,9 @@ void Block::release_exchange(uint32_t first_of_warp, uint32_t mask) {
     for (uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
         const int lane = __builtin_ctz(lanes);
         shown[lane] = threads_[first_of_warp + lane].shown;
+        acquire(&threads_[first_of_warp + lane]);
     }
+    release(shown.get());
     for (uint32_t lanes = mask; lanes != 0; lanes &= lanes - 1) {
         Thread &thread = threads_[first_of_warp + __builtin_ctz(lanes)];
         thread.seen = shown;
@@ -177,8 +195,12 @@ void Block::start_copy(const char *site, void *destination, const void *source, 
 
 void *Block::shared_array(const char *site, size_t bytes) {
     for (const SharedArray &array : arrays_)
-        if (array.bytes == bytes && same_site(array.site, site)) return array.memory.get();
+        if (array.bytes == bytes && same_site(array.site, site)) {
+            acquire(array.memory.get());
+            return array.memory.get();
+        }
     arrays_.push_back({site, bytes, allocate(bytes)});
+    release(arrays_.back().memory.get());
     return arrays_.back().memory.get();
 }
 

@@ -94,6 +94,9 @@ private:
     int rotation_ = 0;             // the lane to look at first
     size_t current_ = 0;
     size_t num_at_barrier_ = 0;
+    uint64_t num_barriers_ = 0; // that all threads have reached
+    // Addresses that stand for what orders accesses.
+    char arrivals_ = 0, barriers_[2] = {}, ended_ = 0;
     std::vector<SharedArray> arrays_;
     Memory dynamic_shared_;
     std::exception_ptr error_;

@@ -10,6 +10,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#include "happens_before.h"
+
 #if !defined(__x86_64__)
 #error "the emulation switches stacks on x86-64 only"
 #endif
@@ -41,7 +43,7 @@ octavo_switch_stack:
 namespace octavo::emulation {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(OCTAVO_FIND_RACES)
 constexpr size_t kStackBytes = 256 << 10;
 #else
 constexpr size_t kStackBytes = 64 << 10;
@@ -52,7 +54,7 @@ thread_local Fiber *starting = nullptr;
 
 } // namespace
 
-Fiber::Fiber() {
+Fiber::Fiber() : traced_inner_(create_traced_fiber()) {
     void *memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -61,6 +63,7 @@ Fiber::Fiber() {
 }
 
 Fiber::~Fiber() {
+    destroy_traced_fiber(traced_inner_);
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_, kStackBytes);
 #endif
@@ -98,6 +101,8 @@ void Fiber::begin() {
 }
 
 void Fiber::switch_in() {
+    traced_outer_ = running_traced_fiber();
+    switch_traced_fiber(traced_inner_);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&outer_shadow_, stack_, kStackBytes);
 #endif
@@ -108,6 +113,7 @@ void Fiber::switch_in() {
 }
 
 void Fiber::switch_out([[maybe_unused]] bool for_good) {
+    switch_traced_fiber(traced_outer_);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(for_good ? nullptr : &inner_shadow_, outer_bottom_, outer_size_);
 #endif

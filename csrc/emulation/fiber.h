@@ -33,6 +33,9 @@ private:
     void *outer_shadow_ = nullptr;
     const void *outer_bottom_ = nullptr;
     size_t outer_size_ = 0;
+    // Either fiber as the thread sanitizer knows it.
+    void *traced_inner_;
+    void *traced_outer_ = nullptr;
 };
 
 } // namespace octavo::emulation
