@@ -31,6 +31,7 @@ from octavo.bench.loads import LoadOptions, Target
 from octavo.bench.private_cluster import plain_settings, private_cluster
 from octavo.bench.session import measure
 from octavo.bench.summary import Objectives, Summary
+from octavo.errors import BenchFailed
 from octavo.settings import ClusterSettings, claim_port
 
 console = Console(stderr=True, highlight=False)
@@ -95,9 +96,15 @@ async def _rounds(servers: dict[str, Target], arguments: argparse.Namespace, mis
         for workload, by_server in runs.items():
             names = list(servers)
             for name in names[index % len(names) :] + names[: index % len(names)]:
-                summary = await _run(servers[name], workload, index + 1, arguments)
-                if summary.errors:
-                    missing[name] = f"failed in {workload}: {next(iter(summary.errors))}"
+                try:
+                    summary = await _run(servers[name], workload, index + 1, arguments)
+                except (PeerUnavailable, BenchFailed) as reason:
+                    if name == OCTAVO:
+                        raise
+                    console.print(f"without {name}: {workload}: {reason}", style="yellow", markup=False)
+                    missing[name] = f"{workload}: {reason}"
+                    _drop(name, servers, runs)
+                    continue
                 by_server[name].append(summary)
                 console.print(
                     f"round {index + 1} {workload:7} {name:12} {summary.output_tokens_per_s:8.1f} output tokens/s"
@@ -105,9 +112,23 @@ async def _rounds(servers: dict[str, Target], arguments: argparse.Namespace, mis
     return runs
 
 
+def _drop(name: str, servers: dict[str, Target], runs: Runs) -> None:
+    """A server that failed once has no figures at all: those of fewer rounds would be compared with those of more."""
+    servers.pop(name)
+    for by_server in runs.values():
+        by_server.pop(name, None)
+
+
 async def _run(target: Target, workload: str, seed: int, arguments: argparse.Namespace) -> Summary:
+    """Raises ``PeerUnavailable`` for a server that fails or takes too long."""
     load = LoadOptions(workload=workload, num_requests=arguments.num_requests, seed=seed)
-    (result,) = await measure(target, [load], Objectives(), 1, console)
+    try:
+        async with asyncio.timeout(arguments.limit):
+            (result,) = await measure(target, [load], Objectives(), 1, console)
+    except TimeoutError:
+        raise PeerUnavailable(f"a run took more than {arguments.limit:g} s") from None
+    if result.summary.errors:
+        raise PeerUnavailable(f"requests failed: {next(iter(result.summary.errors))}")
     return result.summary
 
 
@@ -147,6 +168,7 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--workloads", default=",".join(MEASURES))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=900, help="seconds that one run may take")
     parser.add_argument("--num-requests", type=int, help="of each workload; default: its own")
     parser.add_argument("--model", default=catalog.DEFAULT_MODEL)
     parser.add_argument("--threads", type=int, default=os.cpu_count())

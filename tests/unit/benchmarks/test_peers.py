@@ -4,6 +4,7 @@ import asyncio
 import importlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,25 @@ def test_the_table_has_a_ratio_for_each_peer_and_a_reason_for_each_missing_one(c
     assert "| batch | output tokens/s | octavo | 100 |  |" in table
     assert "| batch | output tokens/s | llama.cpp | 40 | 2.50 |" in table
     assert "- vllm: needs AVX-512" in table
+
+
+def test_a_server_that_fails_or_is_too_slow_leaves_with_a_reason_and_all_its_figures(compare, monkeypatch):
+    async def measure(target, loads, *_):
+        if target.url == "slow" and loads[0].seed == 2:
+            await asyncio.sleep(60)
+        errors = {"HTTP 500: broken": 1} if target.url == "broken" else {}
+        return [SimpleNamespace(summary=replace(run_of(1.0), errors=errors))]
+
+    monkeypatch.setattr(compare, "measure", measure)
+    servers = {name: compare.Target(url=name) for name in ("octavo", "slow", "broken")}
+    arguments = SimpleNamespace(workloads="batch", rounds=3, num_requests=None, limit=0.05)
+    missing: dict[str, str] = {}
+    runs = asyncio.run(compare._rounds(servers, arguments, missing))
+    assert {name: len(summaries) for name, summaries in runs["batch"].items()} == {"octavo": 3}
+    assert missing == {
+        "slow": "batch: a run took more than 0.05 s",
+        "broken": "batch: requests failed: HTTP 500: broken",
+    }
 
 
 def test_a_peer_that_cannot_be_installed_says_why(peers, tmp_path):
