@@ -40,11 +40,14 @@ class Server:
 
 
 def open_session(url: str, api_key: str | None) -> aiohttp.ClientSession:
-    """Connections to one server, as many as there are open requests, and no time limit on the whole of an answer."""
+    """Connections to one server, one for each request, and no time limit on the whole of an answer.
+
+    A connection that is used again may be one that the server closes at this moment, which looks like a failure.
+    """
     return aiohttp.ClientSession(
         base_url=url.rstrip("/") + "/",
         headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        connector=aiohttp.TCPConnector(limit=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=600),
     )
 
