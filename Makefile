@@ -117,7 +117,7 @@ test-kernels: $(STAMPS)/install build/emulated.stamp ## test all kernels, CUDA's
 	  echo "installing qemu-user, which the fallbacks are tested with"; \
 	  apt-get -qq update && apt-get -qq install --yes qemu-user >/dev/null; fi
 	$(BIN)/pytest csrc/tests $(ARGS)
-	$(call timed,emulated suite,$(BIN)/pytest tests/contract/test_kernel_ops.py -k emulated $(ARGS))
+	$(call timed,emulated suite,$(BIN)/pytest tests/contract/kernel_ops -k emulated $(ARGS))
 
 device-check: ## build, test and time the CUDA kernels on this machine's device; docs/device-figures.md
 	@test -e /dev/nvidiactl -o -e /dev/dxg || { \

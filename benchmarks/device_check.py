@@ -71,7 +71,7 @@ def contract_suite(budget: Budget) -> str:
         "-p",
         "no:cacheprovider",
     ]
-    suite = [str(ROOT / "tests" / "contract" / "test_kernel_ops.py"), "-k", "cuda and not emulated"]
+    suite = [str(ROOT / "tests" / "contract" / "kernel_ops"), "-k", "cuda and not emulated"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("services", "tests"))}
     output = _run(budget, [sys.executable, "-m", "pytest", "-q", "--tb=short", *where, *suite], environment)
     return output.strip().splitlines()[-1]

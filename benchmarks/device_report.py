@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 HOW_TO = """\
 `make device-check` on a machine with a CUDA device (compute capability 8.0 or later), nvcc and a torch that knows CUDA
-builds the kernels, runs `tests/contract/test_kernel_ops.py` on the device, compares the tokens of whole steps with the
+builds the kernels, runs `tests/contract/kernel_ops` on the device, compares the tokens of whole steps with the
 reference, takes these figures and rewrites this page, within seven minutes. Where torch is in another Python than
 `.venv`'s: `python3 benchmarks/device_check.py`.
 """
