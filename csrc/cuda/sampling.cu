@@ -250,6 +250,11 @@ template <class T> __global__ void __launch_bounds__(kThreads) sample(octavo_sam
     if (threadIdx.x == 0) token = is_finite(largest) ? first : OCTAVO_NO_TOKEN;
 }
 
+void require_null(const char *name, const void *pointer) {
+    if (pointer != nullptr)
+        throw ArgumentError(std::string(name) + " must be null: the CUDA sampler has no such thing");
+}
+
 void check(const octavo_sample_params &params) {
     require_range("num_rows", params.num_rows, 0, INT32_MAX);
     require_range("vocab_size", params.vocab_size, 1, OCTAVO_MAX_VOCAB_SIZE);
@@ -258,6 +263,9 @@ void check(const octavo_sample_params &params) {
     require_pointer("workspace", params.workspace, params.num_rows);
     require_pointer("token_ids", params.token_ids, params.num_rows);
     require_aligned("workspace", params.workspace);
+    require_null("logits_rows", params.logits_rows);
+    require_null("logprobs", params.logprobs);
+    require_null("top_token_ids", params.top_token_ids);
 }
 
 } // namespace

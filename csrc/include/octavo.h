@@ -150,7 +150,7 @@ typedef struct octavo_sampling_row {
 } octavo_sampling_row;
 
 #define OCTAVO_NO_TOKEN 4294967295LL    // instead of a token: all tokens are forbidden
-#define OCTAVO_LOGITS_NOT_FINITE (-1LL) // instead of a token: the row holds NaN or +infinity
+#define OCTAVO_LOGITS_NOT_FINITE (-1LL) // instead of a token: NaN or +infinity; on the CPU also if all are -infinity
 #define OCTAVO_MAX_VOCAB_SIZE (1 << 18) // weights of so many tokens can be added in 64 bits
 
 typedef struct octavo_sample_params {

@@ -52,6 +52,9 @@ OCTAVO_API int32_t octavo_cuda_gelu(octavo_activation_params params, octavo_cuda
 // With the approximation by tanh.
 OCTAVO_API int32_t octavo_cuda_gelu_tanh(octavo_activation_params params, octavo_cuda_stream stream);
 
+// Of the logits as they come, with masks, biases and forbidden tokens applied: what octavo_sampling_row has of these is
+// not looked at, and logits_rows, logprobs and top_token_ids must be null. A row of -infinity only has OCTAVO_NO_TOKEN.
+//
 // Draws one token a row: penalties, temperature, min-p, top-k, top-p, then the inverse of the cumulative distribution
 // at the Philox-4x32-10 number of (seed, choice index, position).
 OCTAVO_API int32_t octavo_cuda_sample(octavo_sample_params params, octavo_cuda_stream stream);

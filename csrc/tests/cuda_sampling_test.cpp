@@ -199,6 +199,9 @@ void bad_arguments_are_refused() {
     REQUIRE(std::string(octavo_last_error()) == "vocab_size is 262145, must be in 1..262144");
     params.vocab_size = 8;
     REQUIRE(octavo_cuda_sample(params, nullptr) == OCTAVO_OK); // no rows
+    float logprob = 0;
+    params.logprobs = &logprob;
+    REQUIRE(octavo_cuda_sample(params, nullptr) == OCTAVO_INVALID_ARGUMENT);
 }
 
 } // namespace

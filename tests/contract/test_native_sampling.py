@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from doubles.isas import runnable_isas
 from gpuworker.core.batch import Batch
 from gpuworker.core.history import TokenHistory
 from gpuworker.core.steps import NO_TOKEN, Drawn, Sample, SamplingParams, TokenRules
@@ -19,16 +19,6 @@ from gpuworker.native.sampling import Sampling
 from gpuworker.sampling import sample
 
 VOCAB_SIZES = [1, 17, 64, 1000, 4097]
-
-
-def runnable_isas() -> list[str]:
-    library, names = KernelLibrary(), []
-    for isa in ("portable", "avx2", "avx512"):
-        with suppress(KernelInputError):
-            library.select_isa(isa)
-            names.append(isa)
-    library.select_isa("auto")
-    return names
 
 
 @pytest.fixture(params=runnable_isas())
