@@ -46,6 +46,19 @@ class _Rules:
             row["frequency_penalty"] = rules.frequency_penalty
             row["presence_penalty"] = rules.presence_penalty
 
+    def columns(self) -> "tuple[npt.NDArray[np.generic] | None, ...]":
+        """The columns as the library takes them; one that is empty is left out."""
+        typed = (
+            (self.masks, np.uint8),
+            (self.allowed_token_ids, np.int64),
+            (self.forbidden_token_ids, np.int64),
+            (self.biased_token_ids, np.int64),
+            (self.biases, np.float32),
+            (self.seen_token_ids, np.int64),
+            (self.output_counts, np.int64),
+        )
+        return tuple(np.array(column, dtype=dtype) if column else None for column, dtype in typed)
+
     @staticmethod
     def _extend(row: np.void, name: str, column: "bytearray | list[int]", values: Sequence[int]) -> None:
         row[f"{name}_start"] = len(column)
@@ -71,18 +84,12 @@ class Sampling:
         self._columns = (
             logit_rows,
             rows,
-            np.frombuffer(rules.masks, dtype=np.uint8),
-            np.array(rules.allowed_token_ids, dtype=np.int64),
-            np.array(rules.forbidden_token_ids, dtype=np.int64),
-            np.array(rules.biased_token_ids, dtype=np.int64),
-            np.array(rules.biases, dtype=np.float32),
-            np.array(rules.seen_token_ids, dtype=np.int64),
-            np.array(rules.output_counts, dtype=np.int64),
+            *rules.columns(),
         )
         results = (self._token_ids, self._logprobs, self._top_token_ids, self._top_logprobs)
         self.params = SampleParams(
             None,
-            *(column.ctypes.data for column in self._columns),
+            *(None if column is None else column.ctypes.data for column in self._columns),
             None,
             *(column.ctypes.data for column in results),
             len(batch.sample_rows),
