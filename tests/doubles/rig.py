@@ -113,10 +113,13 @@ class Rig:
         self.grant = self.pool.grant(plan)
         self.computed = self.scheduler.apply(self.grant)
 
-    def is_due(self, plan: Plan | None) -> bool:
-        """Whether the oldest step has to be committed before anything else, after ``plan`` was handed out."""
+    def commit_when_due(self, plan: Plan | None) -> bool:
+        """Commits the oldest step if nothing else can be done, after ``plan`` was handed out; whether it did."""
         num = len(self.scheduler.unanswered_steps)
-        return num == self.max_in_hand or (num > 0 and plan is None)
+        is_due = num == self.max_in_hand or (num > 0 and plan is None)
+        if is_due:
+            self.commit()
+        return is_due
 
     def commit(self) -> None:
         """Computes the oldest step in hand."""

@@ -75,9 +75,7 @@ def test_every_search_finds_what_it_finds_alone(sizes: Sizes, work: list[Job], l
             rig.scheduler.restart_memory(make_shape(sizes.num_blocks, BLOCK_SIZE, epoch=now + 2))
         elif plan is not None:
             rig.hand_out(plan)
-        if rig.is_due(plan):
-            rig.commit()
-        elif plan is None and len(groups) == len(work) and now > 60:
+        if not rig.commit_when_due(plan) and plan is None and len(groups) == len(work) and now > 60:
             break
     for index, group in groups.items():
         if work[index].ends_at is None or group.group_id in rig.ended_searches:

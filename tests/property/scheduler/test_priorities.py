@@ -90,9 +90,8 @@ def test_every_output_is_the_one_it_has_alone_through_preemptions_aborts_and_los
             rig.scheduler.restart_memory(make_shape(sizes.num_blocks, BLOCK_SIZE, epoch=now + 2, policy=PRIORITY))
         elif plan is not None:
             rig.hand_out(plan)
-        if rig.is_due(plan):
-            rig.commit()
-        elif plan is None and len(groups) == len(work) and not rig.scheduler.groups:
+        is_over = len(groups) == len(work) and not rig.scheduler.groups
+        if not rig.commit_when_due(plan) and plan is None and is_over:
             break
     for index, job in enumerate(work):
         check_output(rig, job, groups[index])

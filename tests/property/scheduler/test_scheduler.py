@@ -89,7 +89,7 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
     groups: dict[int, SequenceGroup] = {}
 
     def meet_jobs(now: float) -> None:
-        """Arrivals at whole times, when a plan is unanswered; aborts then, or half a time later, while steps compute."""
+        """Arrivals at whole times, when a plan is unanswered; aborts then, or half a time later, before a commit."""
         for index, job in enumerate(work):
             if job.arrives_at == now:
                 groups[index] = rig.add(job.prompt, job.max_tokens, job.num_choices, job.salt)
@@ -106,8 +106,7 @@ def test_aborts_and_lost_memory_at_any_moment_of_a_step_leave_the_others_unchang
         elif plan is not None:
             rig.hand_out(plan)
         meet_jobs(now + 0.5)
-        if rig.is_due(plan):
-            rig.commit()
+        rig.commit_when_due(plan)
     for index, group in groups.items():
         job = work[index]
         for choice in range(job.num_choices):
