@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from doubles.tiny_llama import random_llama
+from doubles.tiny_llama import expected_config, random_llama
 from gpuworker import assembly, torch_backend
-from gpuworker.assembly import choose_max_model_len, choose_num_blocks, load_backend, uses_cuda
+from gpuworker.assembly import choose_max_model_len, choose_num_blocks, choose_step, load_backend, uses_cuda
 from gpuworker.errors import KernelsUnavailable, SettingsInvalid
 from gpuworker.kernels import cuda
 from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, has_nvidia_driver, num_cores
@@ -148,3 +148,35 @@ def test_the_machine_is_read_from_its_files(tmp_path):
         cpuinfo.write_text(f"processor : 0\nflags\t\t: {flags}\n")
         assert has_fast_bfloat16(cpuinfo) is expected
     assert num_cores() >= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "head_size", "expected"),
+    [
+        ({}, 16, StepKind.NATIVE),
+        ({"kernels": Kernels.CPU, "weights": Weights.Q8_0}, 16, StepKind.NATIVE),
+        ({"kernels": Kernels.REFERENCE}, 16, StepKind.TORCH),
+        ({"step": StepKind.TORCH}, 16, StepKind.TORCH),
+        ({"step": StepKind.TORCH, "dtype": Dtype.BFLOAT16, "weights": Weights.BFLOAT16}, 16, StepKind.TORCH),
+        ({}, 24, StepKind.TORCH),
+    ],
+)
+def test_steps_are_native_where_kernels_and_model_allow_it(changes, head_size, expected):
+    assert choose_step(settings(**changes), expected_config(random_llama(head_dim=head_size))) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"step": StepKind.NATIVE, "kernels": Kernels.REFERENCE},
+            "--kernels is reference, but --step native needs cpu",
+        ),
+        ({"step": StepKind.NATIVE}, "--step is native, but it cannot compute heads of 24"),
+        ({"weights": Weights.Q8_0}, "--weights is q8_0, but steps in torch have the weights in the --dtype"),
+        ({"step": StepKind.TORCH, "weights": Weights.PACKED}, "--weights is packed, but steps in torch"),
+    ],
+)
+def test_settings_that_contradict_each_other_or_the_model_are_refused(changes, message):
+    with pytest.raises(SettingsInvalid, match=message):
+        choose_step(settings(**changes), expected_config(random_llama(head_dim=24)))
