@@ -17,10 +17,10 @@ class StepShape:
     num_tokens: int  # computed, prompts and decodes
     num_sequences: int
     num_prompts: int  # of them, sequences that compute a prompt
-    num_context_tokens: int  # KV slots that attention reads, all sequences together
+    num_context_tokens: int  # KV slots that attention reads, shared ones once
+    num_shared_tokens: int = 0  # KV slots that it reads again for other sequences, from the cache of the GPU
     num_attended_pairs: int = 0  # of prompts: query and key positions, all prompts together
     num_swapped_blocks: int = 0
-    num_swaps: int = 0
     num_copied_blocks: int = 0
 
 
@@ -31,6 +31,7 @@ class CostModel:
     weights_s: float  # to read the weights once
     token_s: float  # to multiply one token with them
     kv_token_s: float  # to read the KV of one token
+    shared_kv_token_s: float  # to read it once more for another sequence
     pair_s: float  # attention products of one query and key position
     overhead_s: float  # per step
     sequence_s: float  # per sequence in a step: sampling and input preparation
@@ -46,6 +47,7 @@ class CostModel:
             self.overhead_s
             + math.hypot(self.weights_s, step.num_tokens * self.token_s)
             + step.num_context_tokens * self.kv_token_s
+            + step.num_shared_tokens * self.shared_kv_token_s
             + step.num_attended_pairs * self.pair_s
             + step.num_sequences * self.sequence_s
             + step.num_prompts * self.prompt_s

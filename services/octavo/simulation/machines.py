@@ -36,7 +36,8 @@ class Machine:
     overhead_s: float
     sequence_s: float
     prompt_s: float
-    memory_bytes_per_s: float  # of one GPU
+    memory_bytes_per_s: float  # of one GPU, as the next
+    l2_bytes_per_s: float
     flops: float  # of all GPUs, as reached
     engine: Mapping[str, float]
 
@@ -64,6 +65,7 @@ def machine(server: Server) -> Machine:
         sequence_s=model["sequence_s"],
         prompt_s=model["prompt_s"],
         memory_bytes_per_s=gpu["memory_bytes_per_s"],
+        l2_bytes_per_s=gpu["l2_bytes_per_s"],
         flops=flops,
         engine=engine,
     )
@@ -105,10 +107,12 @@ def _cost(server: Server, kv_efficiency: float, block_size: int) -> CostModel:
     engine, num_gpus = this.engine, this.num_gpus
     num_reductions = 2 * this.num_layers if num_gpus > 1 else 0
     block_bytes = block_size * this.kv_bytes
+    kv_token_s = this.kv_bytes / (num_gpus * this.memory_bytes_per_s * kv_efficiency)
     return CostModel(
         weights_s=this.weights_s,
         token_s=this.token_s,
-        kv_token_s=this.kv_bytes / (num_gpus * this.memory_bytes_per_s * kv_efficiency),
+        kv_token_s=kv_token_s,
+        shared_kv_token_s=kv_token_s * this.memory_bytes_per_s / this.l2_bytes_per_s,
         pair_s=4 * this.num_layers * this.hidden_size / this.flops,
         overhead_s=this.overhead_s,
         sequence_s=this.sequence_s,

@@ -20,7 +20,7 @@ from octavo.simulation.jump import longest_jump
 from octavo.simulation.outcome import Outcome, Tally
 from octavo.simulation.requests import OUTPUT_TOKEN, check_fits, request_of, scheduler_for
 from octavo.simulation.settings import Settings
-from octavo.simulation.spaces import make_cost, make_space, occupancy_of
+from octavo.simulation.spaces import make_cost, make_space, num_shared_slots, occupancy_of
 from octavo.simulation.workload import Arrival
 from scheduler.core.request import GroupId, SequenceId
 from scheduler.core.sequence import Sequence, SequenceGroup
@@ -57,6 +57,8 @@ class Simulation:
         self._sequences: dict[SequenceId, Sequence] = {}
         self._ended: list[Arrival] = []  # but returned only with the rest of their batch
         self._decoding: Column[SequenceId] = ()  # in the last step, which changed nothing but lengths; else empty
+        self._shares = any(arrival.num_shared_tokens or arrival.num_sequences > 1 for arrival in arrivals)
+        self._num_shared = 0  # KV slots that sequences see beyond those that there are
         self._last_look_s = 0.0
         self._tally = Tally()
         self._jumps = settings.jumps and not searches
@@ -116,7 +118,7 @@ class Simulation:
         context = sum(len(sequence.token_ids) for sequence in sequences)
         num_steps = 0
         while num_steps < limit and clock_s < until_s:
-            clock_s += self._cost.step_s(StepShape(rows, rows, 0, context))
+            clock_s += self._cost.step_s(StepShape(rows, rows, 0, context - self._num_shared, self._num_shared))
             context += len(sequences)
             num_steps += 1
         if num_steps < 2:
@@ -129,6 +131,9 @@ class Simulation:
     def _step(self, plan: Plan, num_steps: int) -> None:
         grant = self._space.apply(to_memory(plan, caches_prefixes=self._settings.caches_prefixes))
         step = self._scheduler.apply(to_scheduler(grant))
+        moved = plan.forks or plan.released or grant.admitted_group_ids or grant.preempted_group_ids
+        if moved and self._shares and isinstance(self._space, BlockSpace):
+            self._num_shared = num_shared_slots(self._space)
         self._tally.ran(self._scheduler.num_running, len(step.sequence_ids), num_steps)
         if num_steps == 1 and step.sequence_ids:  # a jump has moved the clock already
             self._clock_s += self._cost.step_s(self._shape(step, grant.changes))
@@ -139,8 +144,7 @@ class Simulation:
             if why
         }
         self._end({*ended, *events.ended_searches})
-        moved = plan.forks or plan.released or grant.admitted_group_ids or grant.preempted_group_ids or ended
-        is_settled = not moved and not step.num_choices and max(step.num_tokens, default=0) == num_steps
+        is_settled = not (moved or ended) and not step.num_choices and max(step.num_tokens, default=0) == num_steps
         self._decoding = step.sequence_ids if is_settled else ()
         if self._clock_s - self._last_look_s >= _LOOK_INTERVAL_S:
             self._look()
@@ -182,12 +186,14 @@ class Simulation:
                     num_prompts += 1
                     num_pairs += num * position + num * num // 2
                     num_context -= position + num
+        num_shared = min(self._num_shared, num_context)
         num_padding = self._num_rows(num_sequences) - num_sequences
         return StepShape(
             num_tokens=num_tokens + num_padding,
             num_sequences=num_sequences + num_padding,
             num_prompts=num_prompts,
-            num_context_tokens=num_context,
+            num_context_tokens=num_context - num_shared,
+            num_shared_tokens=num_shared,
             num_attended_pairs=num_pairs,
             num_swapped_blocks=(len(changes.swap_outs) + len(changes.swap_ins)) // 2,
             num_copied_blocks=len(changes.copies) // 2,

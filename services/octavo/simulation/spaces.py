@@ -84,3 +84,8 @@ def _paged_occupancy(space: BlockSpace) -> Occupancy:
     used = space.usage.num_used_device_blocks * block_size
     empty = sum(empty_of.values())
     return Occupancy(space.shape.num_device_blocks * block_size, filled=used - empty, reserved=empty, internal=0)
+
+
+def num_shared_slots(space: BlockSpace) -> int:
+    """Filled slots that sequences see, less those that there are: of a block that three share, two times its slots."""
+    return sum(table.num_slots for table in space.device.by_id.values()) - _paged_occupancy(space).filled

@@ -13,6 +13,7 @@ STEP = StepShape(
     num_sequences=5,
     num_prompts=7,
     num_context_tokens=11,
+    num_shared_tokens=23,
     num_attended_pairs=13,
     num_swapped_blocks=17,
     num_copied_blocks=19,
@@ -28,6 +29,7 @@ STEP = StepShape(
         ("sequence_s", 5),
         ("prompt_s", 7),
         ("kv_token_s", 11),
+        ("shared_kv_token_s", 23),
         ("pair_s", 13),
         ("swap_block_s", 17),
         ("copy_block_s", 19),
@@ -68,3 +70,8 @@ def test_fastertransformer_pays_for_no_python():
 
 def test_small_blocks_waste_parts_of_each_sector_that_is_read():
     assert [read_amplification(size) for size in (1, 2, 4, 8, 16, 256)] == [9.0, 4.5, 2.5, 1.5, 1.0, 1.0]
+
+
+def test_a_shared_slot_is_read_again_from_the_cache_of_the_gpu():
+    cost = paged_cost(Server.OPT_13B, 16)
+    assert 0.1 < cost.shared_kv_token_s / cost.kv_token_s < 0.3

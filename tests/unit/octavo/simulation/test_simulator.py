@@ -1,7 +1,7 @@
 """A server on a virtual clock: known answers, and the code that it runs."""
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,8 @@ from octavo.simulation.spaces import Pool, SpaceName
 from octavo.simulation.workload import Arrival, Workload, trace
 from scheduler.core.scheduler import Scheduler
 
-SECOND_A_STEP = CostModel(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = CostModel(**dict.fromkeys((field.name for field in fields(CostModel)), 0.0))
+SECOND_A_STEP = replace(NOTHING, overhead_s=1.0)
 SMALL = Pool(Server.OPT_13B, block_size=4, max_model_len=64, num_slots=64)
 
 
@@ -140,6 +141,17 @@ def test_a_request_that_never_fits_is_refused_with_the_numbers(space, length, nu
         Simulation(Settings(SpaceName(space), SMALL), requests)
 
 
+def test_what_sequences_share_is_read_once_from_memory(monkeypatch):
+    """Three outputs of a prompt of two blocks: its 8 slots are read once from memory and twice from the cache."""
+    requests = arrivals((8, 4), num_sequences=3)
+    seconds = []
+    for constant in ("kv_token_s", "shared_kv_token_s"):
+        monkeypatch.setattr(simulator, "make_cost", lambda *_, name=constant: replace(NOTHING, **{name: 1.0}))
+        seconds.append(Simulation(Settings(SpaceName.PAGED, SMALL), requests).run().simulated_s)
+    own = 3 * (1 + 2 + 3)  # slots that each output reads of its own in the three steps after the prompt's
+    assert seconds == [3 * 8 + own, 3 * 2 * 8]
+
+
 # ---- steps that are taken in one
 
 
@@ -151,6 +163,14 @@ def test_jumps_change_nothing(space, dataset, rate):
     single, jumping = (Simulation(Settings(space, pool, jumps=jumps), requests).run() for jumps in (False, True))
     for name in ("normalized_latency_s", "simulated_s", "num_steps", "num_batched", "num_preemptions"):
         assert getattr(single, name) == getattr(jumping, name), name
+
+
+def test_jumps_change_nothing_where_a_prefix_is_shared():
+    requests = trace(Workload(Dataset.TRANSLATION, duration_s=4.0, num_shared_tokens=80), 6.0)
+    settings = Settings(SpaceName.PAGED, Pool(Server.OPT_13B), caches_prefixes=True)
+    single, jumping = (Simulation(replace(settings, jumps=jumps), requests).run() for jumps in (False, True))
+    assert single.simulated_s == jumping.simulated_s
+    assert single.normalized_latency_s == jumping.normalized_latency_s
 
 
 def test_a_run_that_is_sure_to_exceed_the_bound_is_given_up():
