@@ -2,9 +2,9 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.console import Console
 from octavo import catalog
 from octavo.data_folder import DataFolder
 from octavo.progress import Stages
-from octavo.services import local_cluster
+from octavo.services import Service, local_cluster
 from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
 from octavo.supervisor import Supervisor
 
@@ -44,18 +44,41 @@ def plain_settings(model: str, threads: int | None) -> ClusterSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PrivateCluster:
+    """A running cluster."""
+
+    base_url: str
+    admin_key: str
+
+
+def _as_usual(service: Service) -> Service:
+    return service
+
+
 @asynccontextmanager
 async def private_cluster(settings: ClusterSettings, console: Console) -> AsyncIterator[str]:
     """Starts it on a free port and a folder that ends with it; gives the address of its API. For the main thread."""
+    async with altered_cluster(settings, console, _as_usual) as cluster:
+        yield cluster.base_url
+
+
+@asynccontextmanager
+async def altered_cluster(
+    settings: ClusterSettings, console: Console, alter: Callable[[Service], Service]
+) -> AsyncIterator[PrivateCluster]:
+    """The same with each service as ``alter`` makes it."""
     with tempfile.TemporaryDirectory(prefix="octavo-bench-") as root, Stages(console) as stages:
         folder = DataFolder(Path(root))
         with folder.locked():
             own = replace(settings, data_dir=folder.root, port=claim_port(settings.host, 0))
             path = await asyncio.to_thread(catalog.locate, own.model)
-            supervisor = Supervisor(local_cluster(own, path, folder, folder.make_admin_key()), folder, console)
+            admin_key = folder.make_admin_key()
+            services = [alter(service) for service in local_cluster(own, path, folder, admin_key)]
+            supervisor = Supervisor(services, folder, console)
             try:
                 await supervisor.start(stages)
                 stages.close()
-                yield supervisor.base_url
+                yield PrivateCluster(supervisor.base_url, admin_key)
             finally:
                 await supervisor.drain(asyncio.Event())

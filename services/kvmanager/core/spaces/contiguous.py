@@ -98,6 +98,13 @@ class ContiguousSpace:
         """Sequences that hold a chunk."""
         return len(self._held)
 
+    def blocks_of(self, sequence_id: SequenceId) -> range:
+        """The blocks of its chunk that a sequence has written to; none for an unknown sequence."""
+        held = self._held.get(sequence_id)
+        if held is None:
+            return range(0)
+        return range(held.chunk.start, held.chunk.start - (-held.num_filled // self.shape.block_size))
+
     def occupancy(self) -> Occupancy:
         """Where the slots are; the rounding of chunks to powers of two counts as external, as in the paper's Fig. 2."""
         filled = reserved = internal = 0
