@@ -1,6 +1,6 @@
 """Seconds that a GPU server takes for a step: a roofline of what the step reads, multiplies and is told.
 
-    step = overhead + √(weights² + products²) + KV read + sequences + prompts + all-reduces + block moves
+    step = overhead + √(weights² + products²) + KV read + requests + prompts + all-reduces + block moves
 
 Weights and products use different units of the GPU but not at the same time throughout a step, hence the rounded
 corner of the roofline. Every constant stands in ``data/machines.json`` with its source; none belongs to one curve.
@@ -15,7 +15,7 @@ class StepShape:
     """What a step does."""
 
     num_tokens: int  # computed, prompts and decodes
-    num_sequences: int
+    num_requests: int  # vLLM's first sampler loops over them, whatever the number of their outputs
     num_prompts: int  # of them, sequences that compute a prompt
     num_context_tokens: int  # KV slots that attention reads, shared ones once
     num_shared_tokens: int = 0  # KV slots that it reads again for other sequences, from the cache of the GPU
@@ -34,7 +34,7 @@ class CostModel:
     shared_kv_token_s: float  # to read it once more for another sequence
     pair_s: float  # attention products of one query and key position
     overhead_s: float  # per step
-    sequence_s: float  # per sequence in a step: sampling and input preparation
+    request_s: float  # per request in a step: sampling and input preparation
     prompt_s: float  # per prompt in a step
     all_reduce_s: float  # per step, however small
     all_reduce_token_s: float
@@ -49,7 +49,7 @@ class CostModel:
             + step.num_context_tokens * self.kv_token_s
             + step.num_shared_tokens * self.shared_kv_token_s
             + step.num_attended_pairs * self.pair_s
-            + step.num_sequences * self.sequence_s
+            + step.num_requests * self.request_s
             + step.num_prompts * self.prompt_s
             + self.all_reduce_s
             + step.num_tokens * self.all_reduce_token_s

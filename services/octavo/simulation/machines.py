@@ -34,7 +34,7 @@ class Machine:
     weights_s: float
     token_s: float
     overhead_s: float
-    sequence_s: float
+    request_s: float
     prompt_s: float
     memory_bytes_per_s: float  # of one GPU, as the next
     l2_bytes_per_s: float
@@ -62,7 +62,7 @@ def machine(server: Server) -> Machine:
         weights_s=model["parameter_bytes"] / (num_gpus * gpu["memory_bytes_per_s"] * engine["weights_efficiency"]),
         token_s=2 * model["num_parameters"] / flops,
         overhead_s=model["overhead_s"],
-        sequence_s=model["sequence_s"],
+        request_s=model["request_s"],
         prompt_s=model["prompt_s"],
         memory_bytes_per_s=gpu["memory_bytes_per_s"],
         l2_bytes_per_s=gpu["l2_bytes_per_s"],
@@ -83,11 +83,11 @@ def contiguous_cost(server: Server, block_size: int) -> CostModel:
 
 
 def static_cost(server: Server, block_size: int) -> CostModel:
-    """Steps of FasterTransformer: all in C++, so that nothing is paid per step, sequence or prompt."""
+    """Steps of FasterTransformer: all in C++, so that nothing is paid per step, request or prompt."""
     cost = contiguous_cost(server, block_size)
     return CostModel(
         **{name: getattr(cost, name) for name in CostModel.__slots__}
-        | {"overhead_s": 0.0, "sequence_s": 0.0, "prompt_s": 0.0}
+        | {"overhead_s": 0.0, "request_s": 0.0, "prompt_s": 0.0}
     )
 
 
@@ -115,7 +115,7 @@ def _cost(server: Server, kv_efficiency: float, block_size: int) -> CostModel:
         shared_kv_token_s=kv_token_s * this.memory_bytes_per_s / this.l2_bytes_per_s,
         pair_s=4 * this.num_layers * this.hidden_size / this.flops,
         overhead_s=this.overhead_s,
-        sequence_s=this.sequence_s,
+        request_s=this.request_s,
         prompt_s=this.prompt_s,
         all_reduce_s=num_reductions * engine["all_reduce_s"],
         all_reduce_token_s=num_reductions * this.hidden_size * _ELEMENT_BYTES / engine["all_reduce_bytes_per_s"],

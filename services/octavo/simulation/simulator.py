@@ -118,7 +118,9 @@ class Simulation:
         context = sum(len(sequence.token_ids) for sequence in sequences)
         num_steps = 0
         while num_steps < limit and clock_s < until_s:
-            clock_s += self._cost.step_s(StepShape(rows, rows, 0, context - self._num_shared, self._num_shared))
+            clock_s += self._cost.step_s(
+                StepShape(rows, self._scheduler.num_running, 0, context - self._num_shared, self._num_shared)
+            )
             context += len(sequences)
             num_steps += 1
         if num_steps < 2:
@@ -190,7 +192,7 @@ class Simulation:
         num_padding = self._num_rows(num_sequences) - num_sequences
         return StepShape(
             num_tokens=num_tokens + num_padding,
-            num_sequences=num_sequences + num_padding,
+            num_requests=self._scheduler.num_running,
             num_prompts=num_prompts,
             num_context_tokens=num_context - num_shared,
             num_shared_tokens=num_shared,

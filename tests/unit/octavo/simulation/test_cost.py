@@ -10,7 +10,7 @@ from octavo.simulation.machines import Server, contiguous_cost, machine, paged_c
 NOTHING = CostModel(**dict.fromkeys((field.name for field in fields(CostModel)), 0.0))
 STEP = StepShape(
     num_tokens=3,
-    num_sequences=5,
+    num_requests=5,
     num_prompts=7,
     num_context_tokens=11,
     num_shared_tokens=23,
@@ -26,7 +26,7 @@ STEP = StepShape(
         ("weights_s", 1),
         ("token_s", 3),
         ("overhead_s", 1),
-        ("sequence_s", 5),
+        ("request_s", 5),
         ("prompt_s", 7),
         ("kv_token_s", 11),
         ("shared_kv_token_s", 23),
@@ -65,7 +65,7 @@ def test_the_kernel_of_the_paper_is_slower_through_block_tables_by_what_figure_1
 
 def test_fastertransformer_pays_for_no_python():
     cost = static_cost(Server.OPT_13B, 16)
-    assert (cost.overhead_s, cost.sequence_s, cost.prompt_s) == (0.0, 0.0, 0.0)
+    assert (cost.overhead_s, cost.request_s, cost.prompt_s) == (0.0, 0.0, 0.0)
 
 
 def test_small_blocks_waste_parts_of_each_sector_that_is_read():
