@@ -1,7 +1,7 @@
 """``python -m kvmanager.baseline``: a kvmanager that keeps memory as the paper's Orca baselines do (§6.1).
 
-For comparisons only. It speaks ``Arbitrate`` alone. It has no journal, so a restart forgets everything, and it cannot be looked into; where
-its slots are is written to a file after each step.
+For comparisons only. It speaks ``Arbitrate`` alone, has no journal (a restart forgets everything) and cannot be looked
+into; where its slots are is written to a file after each step.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from kvmanager.core.spaces.served import KnownOutputs, ServedContiguousSpace
 from kvmanager.errors import KVManagerError, MalformedPlan, PoolNotOpen
 from kvmanager.pool import PoolOpened
 from kvmanager.servicer import end_call
+from kvmanager.v1 import inspection_pb2, inspection_pb2_grpc, kvmanager_pb2_grpc
 from kvmanager.v1 import kvmanager_pb2 as pb
-from kvmanager.v1 import kvmanager_pb2_grpc
 
 app = typer.Typer(add_completion=False)
 
@@ -68,6 +68,16 @@ class BaselineServicer(kvmanager_pb2_grpc.KVManagerServicer):
                 yield caller.answer(request)
         except KVManagerError as error:
             await end_call(context, error)
+
+
+class NoPools(inspection_pb2_grpc.InspectorServicer):
+    """Has no pool to look into; without an answer the scheduler's metrics would lack everything."""
+
+    async def ListPools(  # noqa: N802 - the name is the wire's
+        self, _request: inspection_pb2.ListPoolsRequest, _context: aio.ServicerContext[object, object]
+    ) -> inspection_pb2.ListPoolsResponse:
+        """None."""
+        return inspection_pb2.ListPoolsResponse()
 
 
 class _Caller:
@@ -120,6 +130,8 @@ async def _serve(listen: str, kept: Baseline) -> None:
     """Serves until SIGTERM or SIGINT."""
     server = aio.server()
     kvmanager_pb2_grpc.add_KVManagerServicer_to_server(BaselineServicer(kept), server)
+    inspector = NoPools()  # type: ignore[abstract] # what it lacks answers UNIMPLEMENTED, as generated
+    inspection_pb2_grpc.add_InspectorServicer_to_server(inspector, server)
     healthy = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
     service = pb.DESCRIPTOR.services_by_name["KVManager"].full_name
     for name in ("", service):

@@ -19,12 +19,14 @@ from octavo.bench.summary import Objectives
 from octavo.cli import bench_options as given
 from octavo.cli import options
 from octavo.cli.admin import Url
+from octavo.cli.bench_paper import paper
 from octavo.cli.terminal import err, errors_shown, out
 from octavo.data_folder import DataFolder
 from octavo.errors import BenchFailed
 from octavo.settings import Dtype, Kernels
 
 app = typer.Typer(no_args_is_help=True, help="Measure a server: latencies, throughput, goodput.")
+app.command()(paper)
 ALL_AT_ONCE = 4096  # requests open at once, at most
 
 

@@ -1,0 +1,119 @@
+"""Figures 2, 12a and 13 live: paged memory beside the three Orcas on the lengths of ShareGPT (paper §6.2)."""
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from statistics import fmean
+
+from octavo.live.cluster import LiveCluster, Measured
+from octavo.live.equal_latency import Point, common_latency, rate_at
+from octavo.live.lab import Lab
+from octavo.live.loads import burst
+from octavo.live.report import Report, Row
+from octavo.live.samples import Part
+from octavo.simulation.lengths import Dataset, Length
+from octavo.simulation.paper import SERIES_OF, curves, printed
+from octavo.simulation.spaces import SpaceName
+
+SPACES = (SpaceName.MAX, SpaceName.POW2, SpaceName.ORACLE, SpaceName.PAGED)
+QUICK_SPACES = (SpaceName.MAX, SpaceName.PAGED)
+LOADS = (0.5, 1.3)  # of the rate that a system reached in the burst
+KINDS: dict[Part, str] = {
+    "filled": "token_states",
+    "reserved": "reservation",
+    "internal": "internal_frag",
+    "external": "external_frag_and_others",
+}
+Clusters = Mapping[SpaceName, LiveCluster]
+Bursts = Mapping[SpaceName, Measured]
+
+
+async def compare_spaces(lab: Lab) -> list[Report]:
+    """Clusters with all spaces side by side, one run at a time and in turns."""
+    spaces = QUICK_SPACES if lab.is_quick else SPACES
+    lengths = lab.scale.lengths(Dataset.SHAREGPT, lab.number(20, 8))
+    load = _described(lab, lengths)
+    async with AsyncExitStack() as stack:
+        clusters = {space: await stack.enter_async_context(lab.cluster(space, lab.pool, lengths)) for space in spaces}
+        bursts = await _bursts(lab, clusters, lengths)
+        reports = [_waste(bursts, load), _batched(bursts, load)]
+        if not lab.is_quick:
+            reports.append(await _rates(lab, clusters, bursts, lengths, load))
+    return reports
+
+
+def _described(lab: Lab, lengths: Sequence[Length]) -> str:
+    pool = lab.pool
+    return (
+        f"{len(lengths)} requests with ShareGPT's lengths / {lab.scale.divisor} "
+        f"({fmean(n.num_prompt_tokens for n in lengths):.0f} in, {fmean(n.num_output_tokens for n in lengths):.0f} out "
+        f"in the mean), context {pool.max_model_len}, {pool.num_slots} slots in blocks of {pool.block_size}"
+    )
+
+
+async def _bursts(lab: Lab, clusters: Clusters, lengths: Sequence[Length]) -> Bursts:
+    """All requests at once: memory is full from the first step until nobody waits."""
+    found = {}
+    for space, cluster in clusters.items():
+        lab.tell(f"{space.value}: all at once")
+        found[space] = await cluster.run(burst(lengths, f"{space.value} burst"))
+    return found
+
+
+def _waste(bursts: Bursts, load: str) -> Report:
+    paper = printed()["fig2_kv_cache_usage_percent"]
+    rows = [
+        Row(f"{space.value} {kind}", 100 * run.samples.share(kind), paper[SERIES_OF[space]].get(theirs), "%")
+        for space, run in bursts.items()
+        for kind, theirs in KINDS.items()
+    ]
+    used = 100 * bursts[SpaceName.PAGED].samples.share("filled", "allocated")
+    rows.append(Row("paged filled, of what is allocated", used, paper["vLLM"]["token_states"], "%"))
+    return Report("waste", "where the KV slots are while requests wait (Fig. 2)", load, tuple(rows))
+
+
+def _batched(bursts: Bursts, load: str) -> Report:
+    """As ratios: the pool is smaller than the paper's, in sequences."""
+    paper = printed()["fig13_batched_requests"]["OPT-13B ShareGPT 2 req/s"]
+    ours = {space: run.samples.mean_running for space, run in bursts.items()}
+    rows = [Row(f"{space.value}", number, paper[SERIES_OF[space]], "requests") for space, number in ours.items()]
+    rows += [
+        Row(
+            f"paged / {space.value}",
+            ours[SpaceName.PAGED] / number,
+            paper[SERIES_OF[SpaceName.PAGED]] / paper[SERIES_OF[space]],
+            "x",
+        )
+        for space, number in ours.items()
+        if space is not SpaceName.PAGED
+    ]
+    return Report("batched", "requests that run at once (Fig. 13)", load, tuple(rows))
+
+
+async def _rates(lab: Lab, clusters: Clusters, bursts: Bursts, lengths: Sequence[Length], load: str) -> Report:
+    """Poisson arrivals at shares of what each system can do, and the rates at which their latencies are equal."""
+    reached = {space: run.summary.requests_per_s for space, run in bursts.items()}
+    found: dict[SpaceName, list[Point]] = {space: [] for space in clusters}
+    for share in LOADS:
+        for space, cluster in clusters.items():
+            rate = share * reached[space]
+            lab.tell(f"{space.value}: {rate:.2f} requests/s")
+            paced = burst(lengths, f"{space.value} paced").paced(rate, random.Random(0))  # noqa: S311 - no secret
+            found[space].append((rate, (await cluster.run(paced)).normalized_s))
+    paper = {space: curves("fig12a")[SERIES_OF[space]].knee() for space in clusters}
+    latency = common_latency(found)
+    at_once = {space: reached[SpaceName.PAGED] / rate for space, rate in reached.items()}
+    rows = [
+        Row(f"{space.value} at {rate:.2f} req/s", seconds, None, "s/token")
+        for space, points in found.items()
+        for rate, seconds in points
+    ]
+    for space in clusters:
+        if space is SpaceName.PAGED:
+            continue
+        theirs = paper[SpaceName.PAGED] / paper[space]
+        if latency is not None:
+            ratio = rate_at(found[SpaceName.PAGED], latency) / rate_at(found[space], latency)
+            rows.append(Row(f"paged / {space.value}, rate at {latency:.2f} s/token", ratio, theirs, "x"))
+        rows.append(Row(f"paged / {space.value}, throughput all at once", at_once[space], None, "x"))
+    return Report("rates", "request rates at equal latency (Fig. 12a)", load, tuple(rows))
