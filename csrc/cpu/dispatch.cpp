@@ -38,7 +38,7 @@ bool adds(Isa isa) {
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
     case Isa::avx512_bf16:
-        return __builtin_cpu_supports("avx512bf16");
+        return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
     case Isa::amx:
         return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && tiles_permitted();
     }

@@ -6,7 +6,8 @@
 
 namespace octavo {
 
-// Each includes those before it. avx512 is F, VL, BW and DQ; avx512_bf16 adds bfloat16 dot products, amx tiles of them.
+// Each includes those before it. avx512 is F, VL, BW and DQ; avx512_bf16 adds dot products of
+// bfloat16 and of bytes (VNNI), amx tiles of bfloat16.
 enum class Isa { portable, avx2, avx512, avx512_bf16, amx };
 
 constexpr int kNumIsas = 5;

@@ -9,13 +9,19 @@
 namespace octavo {
 namespace {
 
-void check_matrix(const std::string &name, const octavo_matrix &matrix, int64_t num_outputs, int64_t num_inputs) {
+struct Sizes {
+    int64_t num_outputs, num_inputs;
+};
+
+void check_matrix(const std::string &name, const octavo_matrix &matrix, Sizes sizes, int32_t precision) {
     require_pointer((name + ".data").c_str(), matrix.data, 1);
     require_range(name + ".format", matrix.format, OCTAVO_WEIGHT_FLOAT32, OCTAVO_WEIGHT_Q6_K);
-    require_range(name + ".num_outputs", matrix.num_outputs, num_outputs, num_outputs);
-    require_range(name + ".num_inputs", matrix.num_inputs, num_inputs, num_inputs);
+    require_multiplied(name + ".format", matrix.format, precision);
+    require_range(name + ".num_outputs", matrix.num_outputs, sizes.num_outputs, sizes.num_outputs);
+    require_range(name + ".num_inputs", matrix.num_inputs, sizes.num_inputs, sizes.num_inputs);
     const int block = inputs_per_block(matrix.format);
-    if (num_inputs % block != 0) refuse(name + ".num_inputs", num_inputs, "a multiple of " + std::to_string(block));
+    if (sizes.num_inputs % block != 0)
+        refuse(name + ".num_inputs", sizes.num_inputs, "a multiple of " + std::to_string(block));
 }
 
 void check_layer(const octavo_model_params &params, int32_t index, int64_t intermediate_size) {
@@ -26,13 +32,13 @@ void check_layer(const octavo_model_params &params, int32_t index, int64_t inter
     const std::string name = at("layers", index);
     require_pointer((name + ".input_norm").c_str(), layer.input_norm, 1);
     require_pointer((name + ".mlp_norm").c_str(), layer.mlp_norm, 1);
-    check_matrix(name + ".query", layer.query, query_size, hidden_size);
-    check_matrix(name + ".key", layer.key, kv_size, hidden_size);
-    check_matrix(name + ".value", layer.value, kv_size, hidden_size);
-    check_matrix(name + ".output", layer.output, hidden_size, query_size);
-    check_matrix(name + ".gate", layer.gate, intermediate_size, hidden_size);
-    check_matrix(name + ".up", layer.up, intermediate_size, hidden_size);
-    check_matrix(name + ".down", layer.down, hidden_size, intermediate_size);
+    check_matrix(name + ".query", layer.query, {query_size, hidden_size}, params.precision);
+    check_matrix(name + ".key", layer.key, {kv_size, hidden_size}, params.precision);
+    check_matrix(name + ".value", layer.value, {kv_size, hidden_size}, params.precision);
+    check_matrix(name + ".output", layer.output, {hidden_size, query_size}, params.precision);
+    check_matrix(name + ".gate", layer.gate, {intermediate_size, hidden_size}, params.precision);
+    check_matrix(name + ".up", layer.up, {intermediate_size, hidden_size}, params.precision);
+    check_matrix(name + ".down", layer.down, {hidden_size, intermediate_size}, params.precision);
 }
 
 void check_column(const char *name, const int32_t *values, int64_t count, int64_t limit) {
@@ -98,7 +104,7 @@ void check(const octavo_model_params &params) {
     if (params.num_heads < 1 || params.num_heads % params.num_kv_heads != 0)
         refuse("num_heads", params.num_heads, "a positive multiple of " + std::to_string(params.num_kv_heads));
     if (params.head_size < 16 || params.head_size % 16 != 0) refuse("head_size", params.head_size, "a multiple of 16");
-    require_range("precision", params.precision, OCTAVO_PRECISION_FLOAT32, OCTAVO_PRECISION_BFLOAT16);
+    require_range("precision", params.precision, OCTAVO_PRECISION_FLOAT32, OCTAVO_PRECISION_INT8);
     require_pointer("cos", params.cos, 1);
     require_pointer("sin", params.sin, 1);
     require_pointer("final_norm", params.final_norm, 1);
@@ -108,8 +114,8 @@ void check(const octavo_model_params &params) {
     if (intermediate_size < 8 || intermediate_size % 8 != 0)
         refuse("layers[0].gate.num_outputs", intermediate_size, "a multiple of 8");
     require_positive("embedding.num_outputs", params.embedding.num_outputs);
-    check_matrix("embedding", params.embedding, params.embedding.num_outputs, hidden_size);
-    check_matrix("lm_head", params.lm_head, params.embedding.num_outputs, hidden_size);
+    check_matrix("embedding", params.embedding, {params.embedding.num_outputs, hidden_size}, OCTAVO_PRECISION_FLOAT32);
+    check_matrix("lm_head", params.lm_head, {params.embedding.num_outputs, hidden_size}, params.precision);
     for (int32_t index = 0; index < params.num_layers; ++index) check_layer(params, index, intermediate_size);
 }
 

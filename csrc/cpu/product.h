@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "octavo_product.h"
 #include "packed_weights.h"
@@ -12,6 +13,12 @@ using PackedMatrix = octavo_matrix;
 
 // Inputs that the format packs as one: 1, 32 or 256. num_inputs is a multiple of it.
 int inputs_per_block(int32_t format);
+
+// Blocks of a quantized file.
+constexpr bool is_quantized(int32_t format) { return format >= OCTAVO_WEIGHT_Q8_0; }
+
+// Throws ArgumentError where products in `precision` do not take `format`.
+void require_multiplied(const std::string &name, int32_t format, int32_t precision);
 
 int64_t packed_bytes(int32_t format, int64_t num_outputs, int64_t num_inputs);
 
@@ -42,14 +49,19 @@ struct ProductKernels {
 };
 
 extern const ProductKernels product_kernels_portable;
+extern const ProductKernels product_int8_kernels_portable;
 #if defined(__x86_64__)
 extern const ProductKernels product_kernels_avx2;
 extern const ProductKernels product_kernels_avx512;
 extern const ProductKernels product_bf16_kernels_avx512_bf16;
 extern const ProductKernels product_bf16_kernels_amx;
+extern const ProductKernels product_int8_kernels_avx2;
+extern const ProductKernels product_int8_kernels_avx512;
+extern const ProductKernels product_int8_kernels_avx512_bf16;
 #endif
 
-// Those of the selected instruction set; `precision` is an octavo_precision.
+// Those of the selected instruction set; `precision` is an octavo_precision. Those for int8 take quantized formats
+// only.
 const ProductKernels &product_kernels(int32_t precision);
 
 } // namespace octavo

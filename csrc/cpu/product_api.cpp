@@ -38,7 +38,8 @@ void check(const octavo_matrix &weights) {
 
 void check(const octavo_product_params &params) {
     check(params.weights);
-    require_range("precision", params.precision, OCTAVO_PRECISION_FLOAT32, OCTAVO_PRECISION_BFLOAT16);
+    require_range("precision", params.precision, OCTAVO_PRECISION_FLOAT32, OCTAVO_PRECISION_INT8);
+    require_multiplied("weights.format", params.weights.format, params.precision);
     require_range("num_rows", params.num_rows, 0, INT64_MAX);
     require_pointer("x", params.x, params.num_rows);
     require_pointer("y", params.y, params.num_rows);
@@ -70,6 +71,12 @@ void unpack(const octavo_unpack_params &params) {
 }
 
 } // namespace
+
+void require_multiplied(const std::string &name, int32_t format, int32_t precision) {
+    if (precision == OCTAVO_PRECISION_INT8 && !is_quantized(format))
+        refuse(name, format, "a quantized format with activations in int8");
+}
+
 } // namespace octavo
 
 int64_t octavo_cpu_packed_bytes(int32_t format, int64_t num_outputs, int64_t num_inputs) {

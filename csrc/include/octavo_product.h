@@ -28,10 +28,13 @@ typedef struct octavo_matrix {
     int32_t format;      // octavo_weight_format
 } octavo_matrix;
 
-// In what the products are computed; sums are float32 always.
+// In what the products are computed; sums are float32 always, but of the integers of 32 inputs.
 typedef enum octavo_precision {
     OCTAVO_PRECISION_FLOAT32 = 0,  // weights and activations in float32
     OCTAVO_PRECISION_BFLOAT16 = 1, // both rounded to bfloat16 where the machine multiplies that faster, else float32
+    // Activations rounded to signed bytes, each 32 of them with a scale; weights must be quantized, and are not
+    // rounded.
+    OCTAVO_PRECISION_INT8 = 2,
 } octavo_precision;
 
 typedef struct octavo_pack_params {

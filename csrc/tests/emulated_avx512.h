@@ -77,6 +77,9 @@ inline __m256i truncate16(__m512i a) {
 inline __m512 widen_half(__m256i a) {
     return floats([=](int i) { return _cvtsh_ss(((Halves)a)[i]); });
 }
+inline __m512i subtract_ints(__m512i a, __m512i b) {
+    return ints([=](int i) { return ((Words)a)[i] - ((Words)b)[i]; });
+}
 inline __m512 to_floats(__m512i a) {
     return floats([=](int i) { return static_cast<float>(((Ints)a)[i]); });
 }
@@ -93,6 +96,37 @@ inline __m512i permute16(__m512i index, __m512i a) {
     Shorts x;
     for (int i = 0; i < 32; ++i) x[i] = ((Shorts)a)[((Shorts)index)[i] & 31];
     return (__m512i)x;
+}
+
+// ---------------------------------------------------------------- bytes
+
+template <class Function> inline __m512i halves(Function f) {
+    Shorts x;
+    for (int i = 0; i < 32; ++i) x[i] = static_cast<uint16_t>(f(i));
+    return (__m512i)x;
+}
+inline int32_t half(__m512i a, int i) { return static_cast<int16_t>(((Shorts)a)[i]); }
+inline int32_t byte_product(__m512i weights, __m512i x, int i) {
+    return ((const uint8_t *)&weights)[i] * ((const int8_t *)&x)[i];
+}
+inline __m512i add_halves(__m512i a, __m512i b) {
+    return halves([=](int i) { return half(a, i) + half(b, i); });
+}
+inline __m512i multiply_bytes(__m512i weights, __m512i x) {
+    return halves([=](int i) {
+        const int32_t sum = byte_product(weights, x, 2 * i) + byte_product(weights, x, 2 * i + 1);
+        return sum > INT16_MAX ? INT16_MAX : sum < INT16_MIN ? INT16_MIN : sum;
+    });
+}
+inline __m512i multiply_halves(__m512i a, __m512i b) {
+    return ints([=](int i) { return half(a, 2 * i) * half(b, 2 * i) + half(a, 2 * i + 1) * half(b, 2 * i + 1); });
+}
+inline __m512i add_byte_dots(__m512i sums, __m512i weights, __m512i x) {
+    return ints([=](int i) {
+        int32_t sum = ((Ints)sums)[i];
+        for (int byte = 4 * i; byte < 4 * i + 4; ++byte) sum += byte_product(weights, x, byte);
+        return sum;
+    });
 }
 
 // ---------------------------------------------------------------- bfloat16
@@ -187,6 +221,12 @@ inline float largest(__m512 a) {
 #define _mm512_max_ps emulated::maximum
 #define _mm512_min_ps emulated::minimum
 #define _mm512_add_epi32 emulated::add_ints
+#define _mm512_sub_epi32 emulated::subtract_ints
+#define _mm512_add_epi16 emulated::add_halves
+#define _mm512_maddubs_epi16 emulated::multiply_bytes
+#define _mm512_madd_epi16 emulated::multiply_halves
+#define _mm512_dpbusd_epi32 emulated::add_byte_dots
+#define _mm512_or_si512(a, b) ((a) | (b))
 #define _mm512_loadu_si512 emulated::load_ints
 #define _mm512_storeu_si512 emulated::store_ints
 #define _mm512_permutexvar_epi16 emulated::permute16

@@ -16,6 +16,8 @@ namespace octavo {
 extern const ProductKernels product_kernels_avx512_emulated;
 extern const ProductKernels product_bf16_kernels_avx512_emulated;
 extern const ProductKernels product_bf16_kernels_amx_emulated;
+extern const ProductKernels product_int8_kernels_avx512_emulated;
+extern const ProductKernels product_int8_kernels_avx512_vnni_emulated;
 } // namespace octavo
 
 namespace {
@@ -96,8 +98,26 @@ float rounded_to_bfloat16(float x) {
     return x;
 }
 
+// 32 inputs as whole multiples of a 127th of their largest magnitude.
+void round_to_bytes(const float *x, double *rounded) {
+    float most = 0;
+    for (int i = 0; i < 32; ++i) most = std::fmax(most, std::fabs(x[i]));
+    for (int i = 0; i < 32; ++i)
+        rounded[i] = most < 1e-30f ? 0 : std::nearbyint(x[i] * (127.0f / most)) * double{most} / 127;
+}
+
 double rounded(double x, int32_t precision) {
-    return precision == OCTAVO_PRECISION_FLOAT32 ? x : rounded_to_bfloat16(static_cast<float>(x));
+    return precision == OCTAVO_PRECISION_BFLOAT16 ? rounded_to_bfloat16(static_cast<float>(x)) : x;
+}
+
+std::vector<double> rounded_activations(const std::vector<float> &x, int32_t precision) {
+    std::vector<double> all(x.size());
+    if (precision == OCTAVO_PRECISION_INT8) {
+        for (std::size_t first = 0; first < x.size(); first += 32) round_to_bytes(&x[first], &all[first]);
+    } else {
+        for (std::size_t i = 0; i < x.size(); ++i) all[i] = rounded(x[i], precision);
+    }
+    return all;
 }
 
 // The order of adding leaves at most an error of this times the sum of the magnitudes.
@@ -107,13 +127,14 @@ void sums_are_those_of_the_weights(const ProductKernels &kernels, int32_t precis
                                    int64_t num_rows) {
     const PackedMatrix &matrix = weights.matrix();
     const std::vector<float> x = random_floats(num_rows * matrix.num_inputs);
+    const std::vector<double> values = rounded_activations(x, precision);
     const std::vector<float> y = multiply(kernels, matrix, x, 0, num_rows, 1);
     for (int64_t row = 0; row < num_rows; ++row)
         for (int64_t output = 0; output < matrix.num_outputs; ++output) {
             double sum = 0, magnitude = 1e-12;
             for (int64_t k = 0; k < matrix.num_inputs; ++k) {
-                const double value = x[static_cast<std::size_t>(row * matrix.num_inputs + k)];
-                const double term = rounded(weights.at(output, k), precision) * rounded(value, precision);
+                const double value = values[static_cast<std::size_t>(row * matrix.num_inputs + k)];
+                const double term = rounded(weights.at(output, k), precision) * value;
                 sum += term;
                 magnitude += std::fabs(term);
             }
@@ -146,6 +167,67 @@ void single_rows_are_unpacked_exactly(const Weights &weights) {
     }
 }
 
+// Every activation is off by half a 127th of its group's largest at most.
+void rounding_to_bytes_costs_what_it_must(const ProductKernels &kernels, const Weights &weights) {
+    const PackedMatrix &matrix = weights.matrix();
+    const std::vector<float> x = random_floats(matrix.num_inputs);
+    const std::vector<float> y = multiply(kernels, matrix, x, 0, 1, 1);
+    double off = 0;
+    for (int64_t output = 0; output < matrix.num_outputs; ++output) {
+        double sum = 0, most_off = 1e-12;
+        for (int64_t first = 0; first < matrix.num_inputs; first += 32) {
+            double most = 0, weight = 0;
+            for (int64_t k = first; k < first + 32; ++k) {
+                const double value = x[static_cast<std::size_t>(k)];
+                sum += weights.at(output, k) * value;
+                weight += std::fabs(weights.at(output, k));
+                most = std::fmax(most, std::fabs(value));
+            }
+            most_off += weight * most * (0.5 / 127 + kTolerance);
+        }
+        const double difference = std::fabs(y[static_cast<std::size_t>(output)] - sum);
+        REQUIRE(difference <= most_off);
+        off += difference / most_off;
+    }
+    REQUIRE(off > 0); // it is rounded
+}
+
+// Not finite where an input is not; zeros, and what is too small to have a scale, are zeros.
+void unusual_activations_are_kept(const ProductKernels &kernels, const PackedMatrix &matrix) {
+    std::vector<float> x = random_floats(4 * matrix.num_inputs);
+    const auto at = [&](int64_t row, int64_t k) -> float & {
+        return x[static_cast<std::size_t>(row * matrix.num_inputs + k)];
+    };
+    at(0, 3) = NAN;
+    at(1, 40) = -INFINITY;
+    for (int64_t k = 0; k < matrix.num_inputs; ++k) at(2, k) = k % 2 == 0 ? 1e-40f : -0.0f;
+    for (int64_t k = 0; k < matrix.num_inputs; ++k) at(3, k) = k % 3 == 0 ? -2e38f : 2e38f;
+    const std::vector<float> y = multiply(kernels, matrix, x, 0, 4, 0);
+    for (int64_t output = 0; output < matrix.num_outputs; ++output) {
+        const auto row = [&](int64_t index) {
+            return y[static_cast<std::size_t>(index * (matrix.num_outputs + 3) + output)];
+        };
+        REQUIRE(!std::isfinite(row(0)) && !std::isfinite(row(1)));
+        REQUIRE(row(2) == 0);
+    }
+}
+
+void multiplies_quantized_formats(const ProductKernels &kernels) {
+    for (const int32_t format : kFormats) {
+        if (!octavo::is_quantized(format)) continue;
+        for (const Sizes &sizes : sizes_of(format)) {
+            const Weights weights(format, sizes.num_outputs, sizes.num_inputs);
+            for (int64_t num_rows : {1, 2, 7, 30})
+                sums_are_those_of_the_weights(kernels, OCTAVO_PRECISION_INT8, weights, num_rows);
+            rounding_to_bytes_costs_what_it_must(kernels, weights);
+        }
+        const Weights weights(format, 40, 512);
+        unusual_activations_are_kept(kernels, weights.matrix());
+        a_row_has_the_same_bits_among_any_others(kernels, weights.matrix());
+    }
+    std::printf("%s, int8: ok\n", kernels.isa);
+}
+
 void multiplies_every_format(const ProductKernels &kernels, int32_t precision) {
     for (const int32_t format : kFormats) {
         for (const Sizes &sizes : sizes_of(format)) {
@@ -165,12 +247,16 @@ int main() {
         for (const Sizes &sizes : sizes_of(format))
             single_rows_are_unpacked_exactly(Weights(format, sizes.num_outputs, sizes.num_inputs));
     multiplies_every_format(octavo::product_kernels_portable, OCTAVO_PRECISION_FLOAT32);
+    multiplies_quantized_formats(octavo::product_int8_kernels_portable);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
         multiplies_every_format(octavo::product_kernels_avx2, OCTAVO_PRECISION_FLOAT32);
         multiplies_every_format(octavo::product_kernels_avx512_emulated, OCTAVO_PRECISION_FLOAT32);
         multiplies_every_format(octavo::product_bf16_kernels_avx512_emulated, OCTAVO_PRECISION_BFLOAT16);
         multiplies_every_format(octavo::product_bf16_kernels_amx_emulated, OCTAVO_PRECISION_BFLOAT16);
+        multiplies_quantized_formats(octavo::product_int8_kernels_avx2);
+        multiplies_quantized_formats(octavo::product_int8_kernels_avx512_emulated);
+        multiplies_quantized_formats(octavo::product_int8_kernels_avx512_vnni_emulated);
     }
 #endif
 }
