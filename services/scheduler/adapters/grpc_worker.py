@@ -13,6 +13,7 @@ from scheduler.errors import StepRefused, WorkerUnavailable
 from scheduler.ports import WorkerDescription
 
 _NO_RULES = TokenRules()
+_LEAST_TOP_P = 2.0**-126  # a smaller one may be 0 in the float32 of the wire, where it has to be above 0
 
 
 class MessageWorker:
@@ -134,7 +135,7 @@ def _new_sequence_to_wire(new: NewSequence) -> pb.NewSequence:
         sequence_id=new.sequence_id,
         sampling=pb.SamplingParams(
             temperature=sampling.temperature,
-            top_p=sampling.top_p,
+            top_p=max(sampling.top_p, _LEAST_TOP_P),
             top_k=sampling.top_k,
             seed=sampling.seed,
             choice_index=new.choice_index,

@@ -13,7 +13,7 @@ from gpuworker.v1.gpuworker_pb2_grpc import GPUWorkerServicer, add_GPUWorkerServ
 from kvmanager.v1 import kvmanager_pb2 as memory_pb
 from kvmanager.v1.kvmanager_pb2_grpc import KVManagerServicer, add_KVManagerServicer_to_server
 from scheduler.adapters.grpc_memory import GrpcMemory
-from scheduler.adapters.grpc_worker import GrpcWorker
+from scheduler.adapters.grpc_worker import GrpcWorker, step_to_wire
 from scheduler.core.request import GroupId, SamplingParams, SequenceId
 from scheduler.core.steps import EnteringGroups, NewSequence, Plan, Preemption, RunningGroups, Step
 from scheduler.errors import MemoryUnavailable, StepRefused, WorkerUnavailable
@@ -137,6 +137,14 @@ async def test_a_step_is_executed_and_the_block_changes_pass_through_unread(scri
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.25, 3)
     assert (sampling.seed, sampling.choice_index) == (11, 1)
     await worker.close()
+
+
+@pytest.mark.parametrize("top_p", [5e-324, 1e-60, 1e-40])
+def test_a_top_p_below_what_the_wire_can_hold_stays_above_0(top_p):
+    """A worker refuses 0, and with it the whole step."""
+    new = replace(STEP.new_sequences[0], sampling=SamplingParams(top_p=top_p))
+    told = step_to_wire(replace(STEP, new_sequences=[new])).new_sequences[0].sampling.top_p
+    assert 0 < told < 1e-30
 
 
 async def test_steps_that_are_asked_for_at_once_are_answered_in_order(script):
