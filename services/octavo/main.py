@@ -17,6 +17,7 @@ from octavo.cli import (
     replay,
     reproduce,
     simulate,
+    simulate_cluster,
     status,
     steps,
     up,
@@ -31,7 +32,12 @@ for command in (up.up, status.status, down.down, complete.complete, perf.perf, p
     app.command()(command)
 for question in (pools.pools, blocks.blocks, steps.steps, replay.replay, audit.audit):
     app.command(rich_help_panel="Look into KV memory")(question)
-for experiment in (simulate.simulate, reproduce.reproduce, memory_simulator.memory_simulator):
+for experiment in (
+    simulate.simulate,
+    simulate_cluster.simulate_cluster,
+    reproduce.reproduce,
+    memory_simulator.memory_simulator,
+):
     app.command(rich_help_panel="Run the paper again")(experiment)
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")
