@@ -67,6 +67,13 @@ def test_the_model_cannot_be_changed_from_inside(compose):
         assert [mount["RW"] for mount in mounts] == [False]
 
 
+def test_packed_weights_are_kept_in_a_volume_for_the_next_start(compose):
+    worker = compose.containers("gpuworker")[0]
+    places = [mount for mount in worker.attrs["Mounts"] if mount["Destination"] == "/var/cache/octavo"]
+    assert [mount["Type"] for mount in places] == ["volume"]
+    assert worker.exec_run(["ls", "/var/cache/octavo/packed"]).output.strip()
+
+
 def test_a_killed_kvmanager_comes_back_and_requests_work_again(compose):
     before = compose.containers("kvmanager")[0]
     started = before.attrs["State"]["StartedAt"]
