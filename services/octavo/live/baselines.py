@@ -26,6 +26,8 @@ KINDS: dict[Part, str] = {
 }
 Clusters = Mapping[SpaceName, LiveCluster]
 Bursts = Mapping[SpaceName, Measured]
+Rates = Mapping[SpaceName, float]  # requests a second
+Curves = Mapping[SpaceName, Sequence[Point]]
 
 
 async def compare_spaces(lab: Lab) -> list[Report]:
@@ -38,7 +40,8 @@ async def compare_spaces(lab: Lab) -> list[Report]:
         bursts = await _bursts(lab, clusters, lengths)
         reports = [_waste(bursts, load), _batched(bursts, load)]
         if not lab.is_quick:
-            reports.append(await _rates(lab, clusters, bursts, lengths, load))
+            reached = {space: run.summary.requests_per_s for space, run in bursts.items()}
+            reports.append(rates(reached, await _curves(lab, clusters, reached, lengths), load))
     return reports
 
 
@@ -90,9 +93,8 @@ def _batched(bursts: Bursts, load: str) -> Report:
     return Report("batched", "requests that run at once (Fig. 13)", load, tuple(rows))
 
 
-async def _rates(lab: Lab, clusters: Clusters, bursts: Bursts, lengths: Sequence[Length], load: str) -> Report:
-    """Poisson arrivals at shares of what each system can do, and the rates at which their latencies are equal."""
-    reached = {space: run.summary.requests_per_s for space, run in bursts.items()}
+async def _curves(lab: Lab, clusters: Clusters, reached: Rates, lengths: Sequence[Length]) -> Curves:
+    """Normalized latency with Poisson arrivals at shares of what each system can do."""
     found: dict[SpaceName, list[Point]] = {space: [] for space in clusters}
     for share in LOADS:
         for space, cluster in clusters.items():
@@ -100,20 +102,31 @@ async def _rates(lab: Lab, clusters: Clusters, bursts: Bursts, lengths: Sequence
             lab.tell(f"{space.value}: {rate:.2f} requests/s")
             paced = burst(lengths, f"{space.value} paced").paced(rate, random.Random(0))  # noqa: S311 - no secret
             found[space].append((rate, (await cluster.run(paced)).normalized_s))
-    paper = {space: curves("fig12a")[SERIES_OF[space]].knee() for space in clusters}
-    latency = common_latency(found)
-    at_once = {space: reached[SpaceName.PAGED] / rate for space, rate in reached.items()}
+    return found
+
+
+def rates(reached: Rates, found: Curves, load: str) -> Report:
+    """How many more requests a second paged memory takes, at a latency that all systems come to and all at once."""
+    paper = {space: curves("fig12a")[SERIES_OF[space]].knee() for space in found}
     rows = [
         Row(f"{space.value} at {rate:.2f} req/s", seconds, None, "s/token")
         for space, points in found.items()
         for rate, seconds in points
     ]
-    for space in clusters:
-        if space is SpaceName.PAGED:
-            continue
-        theirs = paper[SpaceName.PAGED] / paper[space]
-        if latency is not None:
-            ratio = rate_at(found[SpaceName.PAGED], latency) / rate_at(found[space], latency)
-            rows.append(Row(f"paged / {space.value}, rate at {latency:.2f} s/token", ratio, theirs, "x"))
-        rows.append(Row(f"paged / {space.value}, throughput all at once", at_once[space], None, "x"))
+    others = [space for space in found if space is not SpaceName.PAGED]
+    if (latency := common_latency(found)) is not None:
+        at = {space: rate_at(points, latency) for space, points in found.items()}
+        rows += [
+            Row(
+                f"paged / {space.value}, rate at {latency:.2f} s/token",
+                at[SpaceName.PAGED] / at[space],
+                paper[SpaceName.PAGED] / paper[space],
+                "x",
+            )
+            for space in others
+        ]
+    rows += [
+        Row(f"paged / {space.value}, requests/s all at once", reached[SpaceName.PAGED] / reached[space], None, "x")
+        for space in others
+    ]
     return Report("rates", "request rates at equal latency (Fig. 12a)", load, tuple(rows))
