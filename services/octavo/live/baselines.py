@@ -17,7 +17,8 @@ from octavo.simulation.spaces import SpaceName
 
 SPACES = (SpaceName.MAX, SpaceName.POW2, SpaceName.ORACLE, SpaceName.PAGED)
 QUICK_SPACES = (SpaceName.MAX, SpaceName.PAGED)
-LOADS = (0.5, 1.3)  # of the rate that a system reached in the burst
+LOADS = (0.6, 1.5)  # of the rate that a system reached in the burst
+NUM_PACED = 12  # requests of each run at a rate
 KINDS: dict[Part, str] = {
     "filled": "token_states",
     "reserved": "reservation",
@@ -100,7 +101,7 @@ async def _curves(lab: Lab, clusters: Clusters, reached: Rates, lengths: Sequenc
         for space, cluster in clusters.items():
             rate = share * reached[space]
             lab.tell(f"{space.value}: {rate:.2f} requests/s")
-            paced = burst(lengths, f"{space.value} paced").paced(rate, random.Random(0))  # noqa: S311 - no secret
+            paced = burst(lengths[:NUM_PACED], f"{space.value} paced").paced(rate, random.Random(0))  # noqa: S311 - no secret
             found[space].append((rate, (await cluster.run(paced)).normalized_s))
     return found
 
