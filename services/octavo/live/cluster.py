@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import aiohttp
@@ -33,14 +33,20 @@ PREEMPTIONS = re.compile(r"^octavo_preemptions_total\{[^}]*\} (\S+)", re.MULTILI
 
 @dataclass(frozen=True, slots=True)
 class ServerWithFields(Server):
-    """Every request has these fields besides."""
+    """Every request has the fields ``more`` besides."""
 
-    fields: Mapping[str, object] = field(default_factory=dict)
+    more: Mapping[str, object] = field(default_factory=dict)
 
     def body(self, prompt: str | list[int], num_tokens: int) -> dict[str, object]:
         """As usual, with them; ``None`` takes a usual one away."""
-        body = {**super(ServerWithFields, self).body(prompt, num_tokens), **self.fields}
+        body = {**super(ServerWithFields, self).body(prompt, num_tokens), **self.more}
         return {name: value for name, value in body.items() if value is not None}
+
+
+def with_fields(server: Server, more: Mapping[str, object]) -> ServerWithFields:
+    """The same server, asked for more."""
+    known = {each.name: getattr(server, each.name) for each in fields(Server)}
+    return ServerWithFields(**known, more=more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +73,9 @@ class LiveCluster:
         self._num_texts = 0
 
     async def run(
-        self, workload: Workload, fields: Mapping[str, object] | None = None, *, has_new_text: bool = True
+        self, workload: Workload, more: Mapping[str, object] | None = None, *, has_new_text: bool = True
     ) -> Measured:
-        """Sends a workload, whose requests have ``fields`` besides.
+        """Sends a workload, whose requests have the fields ``more`` besides.
 
         Without ``has_new_text`` passages read as in the run before. Raises ``BenchFailed`` if a request fails.
         """
@@ -77,7 +83,7 @@ class LiveCluster:
         clock = Clock()
         writer = PromptWriter(self._server.corpus, seed=self._num_texts)
         prompts = [writer.write(shape) for shape in workload.shapes]
-        client = CompletionsClient(self._session, self._with(fields or {}), clock)
+        client = CompletionsClient(self._session, with_fields(self._server, more or {}), clock)
         async with sampling(self._session, self._look) as samples:
             records = await send_all(workload, prompts, client.complete, clock, lambda _: None)
         if errors := [record.error for record in records if record.error]:
@@ -88,18 +94,6 @@ class LiveCluster:
         """Requests that gave way, since the cluster started."""
         async with self._session.get("/metrics") as answer:
             return int(sum(float(count) for count in PREEMPTIONS.findall(await answer.text())))
-
-    def _with(self, fields: Mapping[str, object]) -> Server:
-        server = self._server
-        return ServerWithFields(
-            server.url,
-            server.model,
-            server.length_fields,
-            server.takes_token_ids,
-            server.max_model_len,
-            server.corpus,
-            fields,
-        )
 
 
 @asynccontextmanager
@@ -114,7 +108,8 @@ async def live_cluster(
         occupancy = Path(root) / "occupancy.json"
         if space is SpaceName.PAGED:
             async with altered_cluster(settings, console, lambda service: service) as cluster, _opened(cluster) as it:
-                yield LiveCluster(*it, _paged(settings, cluster))
+                with AdminClient(cluster.base_url, cluster.admin_key) as admin:
+                    yield LiveCluster(*it, _paged_looker(settings, admin))
             return
         outputs = Path(root) / "outputs.json"
         outputs.write_text(json.dumps(known_outputs(lengths)))
@@ -137,10 +132,9 @@ async def _opened(cluster: PrivateCluster) -> AsyncIterator[tuple[aiohttp.Client
         yield session, server
 
 
-def _paged(settings: ClusterSettings, cluster: PrivateCluster) -> Looker:
+def _paged_looker(settings: ClusterSettings, admin: AdminClient) -> Looker:
     assert settings.num_device_blocks is not None, "a pool that binds is chosen"
-    num_slots = settings.num_device_blocks * settings.block_size
-    return paged_looker(AdminClient(cluster.base_url, cluster.admin_key), num_slots, settings.block_size)
+    return paged_looker(admin, settings.num_device_blocks * settings.block_size, settings.block_size)
 
 
 def _baseline(kvmanager: Service, words: Mapping[str, object]) -> Service:

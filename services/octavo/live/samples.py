@@ -44,23 +44,21 @@ Part = Literal["num_slots", "allocated", "filled", "reserved", "internal", "exte
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One look."""
-
-    num_running: int
-    num_waiting: int
-    slots: Slots
-    num_logical_blocks: int  # table entries of all sequences
-    num_physical_blocks: int  # blocks behind them
-
-
-@dataclass(frozen=True, slots=True)
 class Look:
     """The memory at one moment; sharing is 0 where it is not told."""
 
     slots: Slots
-    num_logical_blocks: int = 0
-    num_physical_blocks: int = 0
+    num_logical_blocks: int = 0  # table entries of all sequences
+    num_physical_blocks: int = 0  # blocks behind them
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The memory and the requests at one moment."""
+
+    num_running: int
+    num_waiting: int
+    memory: Look
 
 
 Looker = Callable[[], Look]
@@ -101,8 +99,8 @@ class Samples:
 
     def share(self, part: Part, of: Part = "num_slots") -> float:
         """A part of the slots under load, as a share of another; 0 if nothing was seen."""
-        whole = sum(getattr(sample.slots, of) for sample in self.under_load)
-        return sum(getattr(sample.slots, part) for sample in self.under_load) / whole if whole else 0.0
+        whole = sum(getattr(sample.memory.slots, of) for sample in self.under_load)
+        return sum(getattr(sample.memory.slots, part) for sample in self.under_load) / whole if whole else 0.0
 
     @property
     def mean_running(self) -> float:
@@ -112,8 +110,8 @@ class Samples:
     @property
     def shared_share(self) -> float:
         """Blocks that sharing saved, of those that would have been needed without (paper §6.3)."""
-        logical = sum(sample.num_logical_blocks for sample in self.all)
-        return 1.0 - sum(sample.num_physical_blocks for sample in self.all) / logical if logical else 0.0
+        logical = sum(sample.memory.num_logical_blocks for sample in self.all)
+        return 1.0 - sum(sample.memory.num_physical_blocks for sample in self.all) / logical if logical else 0.0
 
 
 @asynccontextmanager
@@ -134,16 +132,8 @@ async def _look_on(session: aiohttp.ClientSession, look: Looker, samples: Sample
         await asyncio.sleep(INTERVAL_S)
         with contextlib.suppress(aiohttp.ClientError, AdminRefused, OSError):  # the next look may succeed
             states = await _request_states(session)
-            seen = await asyncio.to_thread(look)
-            samples.all.append(
-                Sample(
-                    int(states.get("running", 0)),
-                    int(states.get("waiting", 0)),
-                    seen.slots,
-                    seen.num_logical_blocks,
-                    seen.num_physical_blocks,
-                )
-            )
+            memory = await asyncio.to_thread(look)
+            samples.all.append(Sample(int(states.get("running", 0)), int(states.get("waiting", 0)), memory))
 
 
 async def _request_states(session: aiohttp.ClientSession) -> dict[str, float]:

@@ -12,8 +12,8 @@ SCALE = Scale(2)
 NUM_SLOTS = 1024
 
 
-def _fields(kind: str, width: int) -> dict[str, object]:
-    """A search cannot be streamed, and is over after ``max_tokens`` at the latest."""
+def fields_of(kind: str, width: int) -> dict[str, object]:
+    """Of a request for ``width`` sequences. A search cannot be streamed, and is over after ``max_tokens`` at the latest."""
     if kind == "parallel_sampling":
         return {"n": width, "temperature": 1.0}
     absent = dict.fromkeys(("stream", "stream_options"))
@@ -29,7 +29,7 @@ async def memory_saved(lab: Lab) -> Report:
         for kind in ("parallel_sampling", "beam_search"):
             for width in WIDTHS:
                 lab.tell(f"{kind}, {width}")
-                measured = await cluster.run(burst(lengths, f"{kind} {width}"), _fields(kind, width))
+                measured = await cluster.run(burst(lengths, f"{kind} {width}"), fields_of(kind, width))
                 saved = 100 * measured.samples.shared_share
                 rows.append(Row(f"{kind} {width}", saved, paper[kind][str(width)], "%"))
     load = (

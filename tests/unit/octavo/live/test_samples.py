@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from octavo.live.samples import Sample, Samples, Slots, baseline_looker, paged_looker
+from octavo.live.samples import Look, Sample, Samples, Slots, baseline_looker, paged_looker
 
 
 class FakeAdmin:
@@ -18,7 +18,7 @@ class FakeAdmin:
 
 
 def sample(running, waiting, filled, reserved=0):
-    return Sample(running, waiting, Slots(100, filled, reserved, internal=0), 4, 3)
+    return Sample(running, waiting, Look(Slots(100, filled, reserved, internal=0), 4, 3))
 
 
 def test_only_what_is_seen_while_requests_wait_counts_as_load():
