@@ -13,7 +13,7 @@ NUM_SLOTS = 1024
 
 
 def fields_of(kind: str, width: int) -> dict[str, object]:
-    """Of a request for ``width`` sequences. A search cannot be streamed, and is over after ``max_tokens`` at the latest."""
+    """Of a request for ``width`` sequences. A search cannot be streamed, and ends at ``max_tokens``."""
     if kind == "parallel_sampling":
         return {"n": width, "temperature": 1.0}
     absent = dict.fromkeys(("stream", "stream_options"))
