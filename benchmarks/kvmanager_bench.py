@@ -90,13 +90,15 @@ def cached(space: BlockSpace, num_blocks: int) -> None:
 # --- The core ---
 
 
-def core_step_us(num_blocks: int, blocks_per_table: int, num_cached: int, num_steps: int) -> float:
-    """CPU time of ``apply`` for a decode step of 256 sequences."""
+def core_step_us(
+    num_blocks: int, blocks_per_table: int, num_cached: int, num_steps: int, num_sequences: int = NUM_SEQUENCES
+) -> float:
+    """CPU time of ``apply`` for a decode step."""
     space = BlockSpace.empty(PoolShape(BLOCK_SIZE, num_blocks, 0, 0))
     if num_cached:
         cached(space, num_cached)
-    space.apply(entering(space.last_step_id + 1, NUM_SEQUENCES, blocks_per_table * BLOCK_SIZE - BLOCK_SIZE))
-    plans = [decoding(space.last_step_id + 1 + index, NUM_SEQUENCES) for index in range(num_steps)]
+    space.apply(entering(space.last_step_id + 1, num_sequences, blocks_per_table * BLOCK_SIZE - BLOCK_SIZE))
+    plans = [decoding(space.last_step_id + 1 + index, num_sequences) for index in range(num_steps)]
     began = process_time()
     for plan in plans:
         space.apply(plan)
@@ -114,6 +116,31 @@ def show_core(num_steps: int) -> None:
         column = {"pool size": 0, "table length": 1, "cached blocks": 2}[name]
         cells = [f"{case[column]:>9,}: {core_step_us(*case, num_steps):4.0f} µs" for case in cases]
         print(f"  by {name:14}", "  ".join(cells))
+
+    cells = [f"{n:>9,}: {core_step_us(50_000, 16, 0, num_steps, n):4.0f} µs" for n in (1, 16, 64, 256)]
+    print(f"  by {'sequences':14}", "  ".join(cells))
+
+
+def show_prompt(num_blocks: int) -> None:
+    """CPU time per block of a prompt that enters, is sealed and released; the median of 20."""
+    space = BlockSpace.empty(PoolShape(BLOCK_SIZE, 100 * num_blocks, 0, 0))
+    spent_us: list[list[float]] = [[], [], []]
+    for number in range(20):
+        ids = [SequenceId(number)]
+        hashes = [PrefixHash(sha256(b"%d %d" % (number, index)).digest()) for index in range(num_blocks)]
+        groups = EnteringGroups(2**31, [GroupId(number)], [1], ids, [num_blocks * BLOCK_SIZE], [hashes])
+        first = space.last_step_id + 1
+        plans = (
+            Plan(first, entering=groups),
+            Plan(first + 1, sealed=SealedBlocks(ids * num_blocks, range(num_blocks), hashes)),
+            Plan(first + 2, released=ids),
+        )
+        for plan, spent in zip(plans, spent_us, strict=True):
+            began = process_time()
+            space.apply(plan)
+            spent.append((process_time() - began) * US)
+    entered, sealed, released = (statistics.median(spent) / num_blocks for spent in spent_us)
+    print(f"  per block of a prompt: enters {entered:.2f} µs, sealed {sealed:.2f} µs, released {released:.2f} µs")
 
 
 def show_memory(num_blocks: int) -> None:
@@ -311,6 +338,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     show_core(100 if quick else 1000)
+    show_prompt(1000)
     show_memory(1_000_000)
     asyncio.run(show_steps(500 if quick else 5000))
     for num_sequences in (16, 64):

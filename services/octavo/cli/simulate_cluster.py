@@ -142,6 +142,11 @@ def simulate_cluster(  # noqa: PLR0913, PLR0917 - one per option
     """Simulate a recorded trace on a cluster of any size: hit rate, balance, latencies and the kvmanagers' load."""
     if scale != 1 and workers_per_copy is not None:
         raise typer.BadParameter("--scale and --workers-per-copy both say how many copies there are; give one of them")
+    if max_num_batched_tokens < max_num_seqs:
+        raise typer.BadParameter(
+            f"--max-num-batched-tokens {max_num_batched_tokens} is less than --max-num-seqs {max_num_seqs}: "
+            "every sequence needs a token"
+        )
     sizes, chosen = (
         [int(size) for size in workers.split(",")],
         [policy_named(name.strip()) for name in policies.split(",")],

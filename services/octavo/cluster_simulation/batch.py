@@ -47,7 +47,10 @@ class Row:
 
 
 def rows_within(running: Iterable[Job], token_budget: int) -> list[Row]:
-    """What each running request computes: decodes first, then prompts in order, in chunks that fit the budget."""
+    """What each running request computes: decodes first, then prompts in order, in chunks that fit the budget.
+
+    The budget is at least the number of requests, so that every decode has its token.
+    """
     chunks = [1 if job.num_missing == 1 else 0 for job in running]
     left = token_budget - sum(chunks)
     rows = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from kvmanager.core.plan import Plan, PoolShape, SequenceId
+from kvmanager.core.plan import Plan, PoolShape
 from octavo.cluster_simulation.batch import (
     Job,
     Row,
@@ -99,7 +99,6 @@ class Worker:
         self._waiting: deque[Job] = deque()
         self._running: list[Job] = []
         self._stretch: Stretch | None = None
-        self._released: list[SequenceId] = []
 
     @property
     def end_s(self) -> float | None:
@@ -145,7 +144,7 @@ class Worker:
         rows = rows_within(self._running, self._shape.max_num_batched_tokens)
         left = self._shape.max_num_batched_tokens - sum(row.num_new_slots for row in rows)
         num_places = self._shape.max_num_seqs - len(self._running)
-        entering = list(islice(self._waiting, min(num_places, _LOOKAHEAD))) if left else []
+        entering = list(islice(self._waiting, min(num_places, _LOOKAHEAD))) if left > 0 else []
         if not (sealed.hashes or released or rows or entering):
             self._stretch = None
             return
@@ -166,9 +165,13 @@ class Worker:
         ]
         self.tally.kvmanager.planned(rows, admitted)
         rows += admitted
-        is_idle = not (rows or self._waiting)
-        is_steady = not (admitted or grant.preempted_group_ids)
-        self._stretch = None if is_idle else self._compute(now_s, rows, is_steady=is_steady)
+        if rows:
+            self._stretch = self._compute(now_s, rows, is_steady=not (admitted or grant.preempted_group_ids))
+        elif grant.preempted_group_ids:
+            self._begin(now_s)  # all who were to run gave way: others run, or enter, without them
+        else:
+            assert not self._waiting, "an empty pool refuses nobody who fits it"
+            self._stretch = None
 
     def _give_way(self, rows: Sequence[Row], preempted: set[int], now_s: float) -> list[Row]:
         """Those that lost their blocks go back to the head of the queue, in their order."""
@@ -193,7 +196,6 @@ class Worker:
         return Row(job, num_new_slots)
 
     def _compute(self, now_s: float, rows: Sequence[Row], *, is_steady: bool) -> Stretch:
-        assert rows, "a plan for a request that fits the pool is never refused to the last one"
         shape = shape_of(rows)
         is_steady = is_steady and shape.num_prompts == 0 and len(rows) == len(self._running)
         for row in rows:

@@ -166,6 +166,14 @@ def test_who_gives_way_is_computed_again_and_still_ends():
     assert cluster.workers[0].memory.space.check() == []
 
 
+def test_a_full_pool_with_prompts_in_the_middle_of_their_chunks_goes_on():
+    trace = [request(0, 2000, 900, first_id=10 * index) for index in range(6)]
+    cluster, outcome = ran(trace, shape(block_size=16, num_slots=6400, max_num_batched_tokens=300))
+    assert outcome.num_preemptions > 0
+    assert outcome.num_requests == 6
+    assert cluster.workers[0].memory.space.check() == []
+
+
 def test_a_request_that_never_fits_is_refused_with_the_numbers():
     with pytest.raises(TraceUnusable, match=r"1000 prompt and 5 output tokens never fits the 1 blocks of 512 slots"):
         Cluster(shape(num_slots=600), [request(0, 1000, 5)])

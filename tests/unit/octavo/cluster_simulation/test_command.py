@@ -50,6 +50,7 @@ def test_json_has_every_figure_and_the_plot_is_drawn(tmp_path):
         (("--policies", "random"), "'random' is no policy; choose of round-robin, least-loaded, two-choices"),
         (("--block-size", "100"), "100 does not divide 512"),
         (("--scale", "2", "--workers-per-copy", "4"), "give one of them"),
+        (("--max-num-seqs", "64", "--max-num-batched-tokens", "63"), "63 is less than --max-num-seqs 64"),
     ],
 )
 def test_a_bad_option_is_refused_with_what_is_allowed(words, message):
