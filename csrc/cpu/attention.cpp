@@ -3,10 +3,8 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
+#include "aligned_memory.h"
 #include "layout.h"
 
 namespace octavo {
@@ -63,18 +61,6 @@ void store(const AttentionPlan &plan, const AttentionItem &item, SoftmaxState st
         }
 }
 
-struct FreeDeleter {
-    void operator()(void *memory) const { std::free(memory); }
-};
-
-using Scratch = std::unique_ptr<void, FreeDeleter>;
-
-Scratch allocate(int64_t num_bytes) {
-    void *memory = nullptr;
-    if (posix_memalign(&memory, 64, static_cast<std::size_t>(num_bytes)) != 0) throw std::bad_alloc();
-    return Scratch(memory);
-}
-
 } // namespace
 
 void attend(AttentionPlan &plan, int layer, const AttentionRows &rows, int thread, void *scratch) {
@@ -117,7 +103,7 @@ void paged_attention(const octavo_paged_attention_params &params) {
     const int max_threads = omp_get_max_threads();
     AttentionPlan plan(params, max_threads);
     const int num_threads = static_cast<int>(std::min<int64_t>(max_threads, std::max<int64_t>(plan.num_items(), 1)));
-    const Scratch scratch = allocate(plan.scratch_bytes());
+    const AlignedMemory scratch(plan.scratch_bytes());
     const AttentionRows rows{params.query, params.output, params.query_stride, params.cache.dtype};
 #pragma omp parallel num_threads(num_threads)
     {

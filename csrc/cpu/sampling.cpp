@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "aligned_memory.h"
 #include "philox.h"
 #include "sampling_kernel.h"
 #include "selection.h"
@@ -15,14 +16,16 @@ namespace {
 // The arrays of one row's work, one after the other in its scratch.
 class Work {
 public:
-    Work(void *scratch, int64_t vocab_size) : scratch_(static_cast<char *>(scratch)) {
+    Work(void *scratch, int64_t vocab_size) {
+        Carver carver(static_cast<char *>(scratch));
         const int64_t num_blocks = num_token_blocks(vocab_size), num_values = num_blocks * kBlockTokens;
-        values = take<float>(num_values);
-        candidates = take<float>(num_values);
-        token_ids = take<int32_t>(num_values);
-        block_largest = take<float>(num_blocks);
-        block_sums = take<double>(num_blocks);
-        buckets = take<double>(kNumDigits);
+        values = carver.take<float>(num_values);
+        candidates = carver.take<float>(num_values);
+        token_ids = carver.take<int32_t>(num_values);
+        block_largest = carver.take<float>(num_blocks);
+        block_sums = carver.take<double>(num_blocks);
+        buckets = carver.take<double>(kNumDigits);
+        num_bytes_ = carver.taken();
     }
 
     int64_t num_bytes() const { return num_bytes_; }
@@ -37,15 +40,7 @@ public:
     double *buckets;
 
 private:
-    template <class T> T *take(int64_t count) {
-        constexpr int64_t kLine = 64;
-        const int64_t start = num_bytes_;
-        num_bytes_ += (count * static_cast<int64_t>(sizeof(T)) + kLine - 1) / kLine * kLine;
-        return scratch_ == nullptr ? nullptr : reinterpret_cast<T *>(scratch_ + start);
-    }
-
-    char *scratch_; // null to count only
-    int64_t num_bytes_ = 0;
+    int64_t num_bytes_;
 };
 
 int64_t first_equal_to(float wanted, const BlockedRow &row) {

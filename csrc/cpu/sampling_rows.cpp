@@ -2,10 +2,8 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
+#include "aligned_memory.h"
 #include "requirements.h"
 #include "row_kernel.h"
 #include "sampling.h"
@@ -66,13 +64,16 @@ const float *logits_of(const octavo_sample_params &params, int64_t row, float *w
     return wide;
 }
 
-struct Free {
-    void operator()(char *memory) const { std::free(memory); }
+// What a thread needs for a row.
+struct RowMemory {
+    float *wide; // [vocab_size] for logits that are not float32
+    char *work;  // of sample_row
 };
 
-constexpr int64_t kLine = 64;
-
-int64_t whole_lines(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+RowMemory carve(Carver &carver, const octavo_sample_params &params) {
+    return {carver.take<float>(params.dtype == OCTAVO_FLOAT32 ? 0 : params.vocab_size),
+            carver.take<char>(sample_scratch_bytes(params.vocab_size))};
+}
 
 } // namespace
 
@@ -92,16 +93,14 @@ void check(const octavo_sample_params &params) {
 void sample(const octavo_sample_params &params) {
     if (params.num_rows == 0) return;
     const int num_threads = std::min(omp_get_max_threads(), params.num_rows);
-    const int64_t wide_bytes = whole_lines(params.dtype == OCTAVO_FLOAT32 ? 0 : params.vocab_size * sizeof(float));
-    const int64_t thread_bytes = wide_bytes + whole_lines(sample_scratch_bytes(params.vocab_size));
-    const std::unique_ptr<char, Free> memory(
-        static_cast<char *>(std::aligned_alloc(kLine, num_threads * thread_bytes)));
-    if (memory == nullptr) throw std::bad_alloc();
+    Carver counted(nullptr);
+    carve(counted, params);
+    const AlignedMemory memory(num_threads * counted.taken());
 #pragma omp parallel for schedule(dynamic) num_threads(num_threads)
     for (int32_t row = 0; row < params.num_rows; ++row) {
-        char *own = memory.get() + omp_get_thread_num() * thread_bytes;
-        const float *logits = logits_of(params, logits_row(params, row), reinterpret_cast<float *>(own));
-        sample_row(params, row, logits, own + wide_bytes);
+        Carver carver(memory.get() + omp_get_thread_num() * counted.taken());
+        const RowMemory own = carve(carver, params);
+        sample_row(params, row, logits_of(params, logits_row(params, row), own.wide), own.work);
     }
 }
 

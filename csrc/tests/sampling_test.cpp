@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "aligned_memory.h"
 #include "require.h"
 #include "sampling.h"
 #include "sampling_kernel.h"
@@ -77,10 +78,8 @@ int64_t token_of(const std::vector<float> &logits, uint32_t position, double top
     params.rows = &row;
     params.token_ids = &token_id;
     params.vocab_size = static_cast<int32_t>(logits.size());
-    const int64_t bytes = octavo::sample_scratch_bytes(params.vocab_size);
-    char *scratch = static_cast<char *>(std::aligned_alloc(64, bytes));
-    octavo::sample_row(params, 0, logits.data(), scratch);
-    std::free(scratch);
+    const octavo::AlignedMemory scratch(octavo::sample_scratch_bytes(params.vocab_size));
+    octavo::sample_row(params, 0, logits.data(), scratch.get());
     return token_id;
 }
 
