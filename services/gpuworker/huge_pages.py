@@ -16,7 +16,7 @@ def map_huge_pages(num_bytes: int) -> memoryview:
     """
     try:
         mapping = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise KernelError(f"cannot map {num_bytes} bytes: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         mapping.madvise(mmap.MADV_HUGEPAGE)

@@ -69,7 +69,7 @@ class GGUFFile:
         self.tensors: dict[str, TensorEntry] = {}
         try:
             self._read_header()
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:  # an offset past the end, or past any end
             raise ModelUnreadable(f"{path}: the file ends inside its header, at byte {len(self._data)}") from error
 
     def dequantize(self, name: str) -> npt.NDArray[np.float32]:

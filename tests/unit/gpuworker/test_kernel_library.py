@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpuworker import library, row_structs
-from gpuworker.huge_pages import HUGE_PAGE_BYTES
+from gpuworker.huge_pages import HUGE_PAGE_BYTES, map_huge_pages
 from gpuworker.kernels import (
     AttentionBatch,
     KernelError,
@@ -186,9 +186,10 @@ def test_a_pool_without_blocks_is_allowed() -> None:
     assert load_ops("cpu").allocate(KVCacheShape(0, 3, 2, 16, 64), torch.float32).pool.shape[0] == 0
 
 
-def test_more_memory_than_there_are_addresses_is_refused_with_the_bytes() -> None:
+@pytest.mark.parametrize("num_blocks", [1 << 40, 1 << 60])  # past the addresses, and past what a size can say
+def test_more_memory_than_there_are_addresses_is_refused_with_the_bytes(num_blocks: int) -> None:
     with pytest.raises(KernelError, match=r"cannot map \d+ bytes"):
-        load_ops("cpu").allocate(KVCacheShape(1 << 40, 3, 2, 16, 64), torch.float32)
+        map_huge_pages(num_blocks * KVCacheShape(1, 3, 2, 16, 64).block_bytes(torch.float32))
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_a_damaged_gguf_file_says_where(tmp_path):
         (b"GGUF" + struct.pack("<I", 9) + whole[8:], "version is 9"),
         (whole[:30], "ends inside its header|goes past the end"),
         (whole[:-4096], "ends at byte"),
+        (whole.replace(struct.pack("<Q", 7) + b"token 0", b"\xff" * 15), "ends inside its header"),
     ):
         path.write_bytes(content)
         with pytest.raises(ModelUnreadable, match=message):
