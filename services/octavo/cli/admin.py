@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -11,9 +12,24 @@ from octavo.admin_client import AdminClient
 from octavo.cli.terminal import errors_shown
 from octavo.data_folder import DataFolder
 
+
+def _absolute(url: str | None) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_absolute = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or half an IPv6 address
+        is_absolute = False
+    if not is_absolute:
+        raise typer.BadParameter(f"{url!r} is no address of an API; expected one such as http://127.0.0.1:8000")
+    return url
+
+
 Url = Annotated[
     str | None,
     typer.Option(
+        callback=_absolute,
         help="Address of the API. Default: the cluster that runs on --data-dir.",
         envvar="OCTAVO_URL",
         show_default=False,

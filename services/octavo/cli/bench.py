@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -162,7 +163,7 @@ def _rates(rate: float | None, rates: str | None) -> list[float | None]:
         chosen = [float(word) for word in rates.split(",")]
     except ValueError:
         chosen = []
-    if not chosen or min(chosen) <= 0:
+    if not chosen or not all(0 < one < math.inf for one in chosen):
         raise BenchFailed(f"--rates is {rates!r}, but must be numbers above 0 with commas between them")
     return [*chosen]
 

@@ -1,5 +1,6 @@
 """The options of `octavo up`: their meaning, units, limits and variables."""
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ def within(low: float, high: float | None = None) -> Callable[[float | None], fl
     """A check that names value and limit, as typer's own does not."""
 
     def check(value: float | None) -> float | None:
+        if value is not None and not math.isfinite(value):
+            raise typer.BadParameter(f"{value} is no finite number")
         if value is not None and value < low:
             raise typer.BadParameter(f"{value} is too small; the least is {low}")
         if value is not None and high is not None and value > high:

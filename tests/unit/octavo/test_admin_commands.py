@@ -202,6 +202,13 @@ def test_a_wrong_key_is_shown_in_the_apis_words(octavo):
     assert "the admin key is missing or wrong" in shown.output
 
 
+@pytest.mark.parametrize("url", ["x", "http://", "http://127.0.0.1:99999", "http://[::1", "ftp://127.0.0.1"])
+def test_an_address_that_is_none_is_refused_before_anybody_is_asked(tmp_path, url):
+    shown = CliRunner().invoke(app, ["pools", "--data-dir", str(tmp_path), "--url", url], env={"COLUMNS": "200"})
+    assert shown.exit_code == 2
+    assert f"{url!r} is no address of an API" in shown.output
+
+
 def test_without_a_cluster_the_folder_is_named(tmp_path):
     shown = CliRunner().invoke(app, ["pools", "--data-dir", str(tmp_path)], env={"COLUMNS": "200"})
     assert shown.exit_code == 1

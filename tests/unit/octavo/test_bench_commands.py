@@ -58,6 +58,7 @@ def printed(table, label_width: int) -> dict[str, list[str]]:
     [
         (("--rates", "1,x"), "--rates is '1,x', but must be numbers above 0"),
         (("--rates", "1,-2"), "--rates is '1,-2', but must be numbers above 0"),
+        (("--rates", "nan"), "--rates is 'nan', but must be numbers above 0"),
         (("--rates", "1,2", "--rate", "3"), "--rate and --rates are given"),
         (("--trace", "/no/such.csv"), "127.0.0.1:9 does not answer"),
         (("--concurrency", "0"), "0 is too small; the least is 1"),
