@@ -15,7 +15,7 @@ from pathlib import Path
 from gpuworker.assembly import assemble
 from gpuworker.core.steps import BlockChanges, BlockId, SequenceId, Step, StepResult
 from gpuworker.engine import Engine
-from gpuworker.settings import Dtype, Settings, StepKind, Weights
+from gpuworker.settings import Activations, Dtype, Settings, StepKind, Weights
 from octavo import catalog
 from scheduler.adapters.tokenizer import load_tokenizer
 
@@ -30,9 +30,10 @@ class Way:
     step: StepKind
     weights: Weights
     dtype: Dtype
+    activations: Activations = Activations.FLOAT
 
     def __str__(self) -> str:
-        return f"{self.step}, weights {self.weights}, KV {self.dtype}"
+        return f"{self.step}, weights {self.weights}, activations {self.activations}, KV {self.dtype}"
 
 
 WAYS = (
@@ -41,6 +42,7 @@ WAYS = (
     Way(StepKind.NATIVE, Weights.BFLOAT16, Dtype.BFLOAT16),
     Way(StepKind.NATIVE, Weights.Q8_0, Dtype.BFLOAT16),
     Way(StepKind.NATIVE, Weights.PACKED, Dtype.BFLOAT16),
+    Way(StepKind.NATIVE, Weights.PACKED, Dtype.BFLOAT16, Activations.INT8),
 )
 
 
@@ -62,6 +64,7 @@ def engine_for(model: Path, way: Way, threads: int | None = None) -> Engine:
             max_model_len=WINDOW,
             dtype=way.dtype,
             weights=way.weights,
+            activations=way.activations,
             step=way.step,
             threads=threads,
         )

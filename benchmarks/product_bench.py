@@ -3,7 +3,7 @@
 One row through a matrix too large for any cache, in turn with a plain read of its bytes: GB/s. Many rows through a
 layer's gate of SmolLM2-135M, in turn with torch's float32 product of the same weights: GFLOP/s. Medians of the rounds;
 with one thread of its CPU time, which other load on the machine disturbs less:
-``python benchmarks/product_bench.py [--precision bfloat16] [--isa avx2] [--threads 2]``.
+``python benchmarks/product_bench.py [--precision int8] [--isa avx2] [--threads 2]``.
 """
 
 import argparse
@@ -18,7 +18,8 @@ import torch
 
 from gpuworker.native.formats import WeightFormat, to_float32
 from gpuworker.native.library import StepLibrary
-from gpuworker.native.products import PackedWeights, Precision, Products
+from gpuworker.native.precision import Precision
+from gpuworker.native.products import PackedWeights, Products
 
 LARGE_BYTES = 64e6
 NUM_INPUTS, NUM_OUTPUTS = 768, 1536  # gate's 576 inputs, up to what blocks of 256 allow
@@ -84,7 +85,7 @@ def measure_many_rows(
 def main() -> None:
     """Measures all formats."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--precision", choices=[precision.name.lower() for precision in Precision], default="float32")
     parser.add_argument("--isa", default="auto", help="auto, amx, avx512_bf16, avx512, avx2 or portable")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--formats", nargs="*", choices=[f.name for f in WeightFormat], default=["Q4_1", "Q8_0"])

@@ -13,7 +13,7 @@ from gpuworker.library import CUDA, installed_library
 from gpuworker.machine import available_memory_bytes, has_nvidia_driver
 from gpuworker.model.config import ModelConfig
 from gpuworker.native.backend import can_compute, native_backend
-from gpuworker.settings import Dtype, Kernels, Settings, StepKind, Weights
+from gpuworker.settings import Activations, Dtype, Kernels, Settings, StepKind, Weights
 from gpuworker.weights.loading import fingerprint, open_weights
 from gpuworker.weights.source import WeightSource
 
@@ -67,7 +67,8 @@ def uses_cuda(settings: Settings) -> bool:
     """Whether steps are computed on a CUDA device: if asked for, or if one can be used and no setting rules it out."""
     if settings.kernels is not Kernels.AUTO:
         return settings.kernels is Kernels.CUDA
-    fits = settings.step is not StepKind.NATIVE and settings.weights.value in (Weights.AUTO, settings.dtype.value)
+    needs_cpu = settings.step is StepKind.NATIVE or settings.activations is Activations.INT8
+    fits = not needs_cpu and settings.weights.value in (Weights.AUTO, settings.dtype.value)
     if not fits or not has_nvidia_driver() or not installed_library(CUDA).is_file():
         return False
     from gpuworker.kernels.cuda import can_be_used  # noqa: PLC0415 (importing torch takes seconds)
@@ -85,6 +86,8 @@ def choose_step(settings: Settings, config: ModelConfig) -> StepKind:
     native = settings.step is not StepKind.TORCH and has_kernels and can_compute(config)
     if not native and settings.weights.value not in (Weights.AUTO, settings.dtype.value):
         raise SettingsInvalid(f"--weights is {settings.weights}, but steps in torch have the weights in the --dtype")
+    if not native and settings.activations is Activations.INT8:
+        raise SettingsInvalid("--activations is int8, but steps in torch multiply floats")
     return StepKind.NATIVE if native else StepKind.TORCH
 
 

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from gpuworker.assembly import assemble
 from gpuworker.errors import KernelError, SettingsInvalid, WorkerError
 from gpuworker.servicer import Servicer
-from gpuworker.settings import Dtype, Kernels, LogLevel, Settings, StepKind, Weights, parse_bytes
+from gpuworker.settings import Activations, Dtype, Kernels, LogLevel, Settings, StepKind, Weights, parse_bytes
 from gpuworker.v1 import gpuworker_pb2, gpuworker_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,12 @@ def command(run: Callable[[Settings], None]) -> typer.Typer:
         weights: Annotated[
             Weights, typer.Option(envvar="OCTAVO_WEIGHTS", help="auto: packed if the file is quantized, else the dtype")
         ] = Weights.AUTO,
+        activations: Annotated[
+            Activations,
+            typer.Option(
+                envvar="OCTAVO_ACTIVATIONS", help="int8 needs quantized weights: faster, rounded; auto: float"
+            ),
+        ] = Activations.AUTO,
         step: Annotated[
             StepKind, typer.Option(envvar="OCTAVO_STEP", help="auto: native with the cpu kernels, where it can")
         ] = StepKind.AUTO,
@@ -84,6 +90,7 @@ def command(run: Callable[[Settings], None]) -> typer.Typer:
                 dtype=dtype,
                 kernels=kernels,
                 weights=weights,
+                activations=activations,
                 step=step,
                 threads=threads,
                 worker_id=socket.gethostname() if worker_id is None else worker_id,

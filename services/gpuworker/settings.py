@@ -38,6 +38,14 @@ class Weights(StrEnum):
     Q8_0 = "q8_0"  # quantized when they are loaded
 
 
+class Activations(StrEnum):
+    """In what native steps multiply activations; ``auto`` is ``float``."""
+
+    AUTO = "auto"
+    FLOAT = "float"  # in the dtype
+    INT8 = "int8"  # each 32 of them rounded to bytes with a scale
+
+
 class StepKind(StrEnum):
     """Who computes a step; ``auto`` is ``native`` with the cpu kernels, where they can compute the model."""
 
@@ -73,6 +81,7 @@ class Settings:
     dtype: Dtype = Dtype.AUTO
     kernels: Kernels = Kernels.AUTO
     weights: Weights = Weights.AUTO
+    activations: Activations = Activations.AUTO
     step: StepKind = StepKind.AUTO
     threads: int | None = None
 

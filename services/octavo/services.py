@@ -93,6 +93,7 @@ def _gpuworker_flags(settings: ClusterSettings, model: Path) -> dict[str, object
         "dtype": settings.dtype,
         "kernels": settings.kernels,
         "weights": settings.weights,
+        "activations": settings.activations,
         "step": settings.step,
         "threads": settings.threads,
     }

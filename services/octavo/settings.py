@@ -36,6 +36,14 @@ class Weights(StrEnum):
     Q8_0 = "q8_0"
 
 
+class Activations(StrEnum):
+    """In what native steps multiply activations."""
+
+    AUTO = "auto"
+    FLOAT = "float"
+    INT8 = "int8"
+
+
 class StepKind(StrEnum):
     """Who computes a step on a CPU."""
 
@@ -86,6 +94,7 @@ class ClusterSettings:
     dtype: Dtype
     kernels: Kernels
     weights: Weights = Weights.AUTO
+    activations: Activations = Activations.AUTO
     step: StepKind = StepKind.AUTO
     drain_timeout_s: float
     in_process: bool = False  # one process instead of three services, for comparison

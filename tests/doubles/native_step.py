@@ -8,11 +8,13 @@ import numpy as np
 from gpuworker.core.batch import Batch
 from gpuworker.core.steps import Sample, SamplingParams, SequenceId
 from gpuworker.native.executor import Logits, NativeExecutor
+from gpuworker.native.layout import formats
 from gpuworker.native.library import StepLibrary
 from gpuworker.native.model import NativeModel
 from gpuworker.native.packing import load_packed
 from gpuworker.native.pool import Pool
-from gpuworker.settings import Dtype, Weights
+from gpuworker.native.precision import choose_precision
+from gpuworker.settings import Activations, Dtype, Weights
 from gpuworker.weights.source import WeightSource
 
 BLOCK_SIZE = 4
@@ -34,6 +36,7 @@ def native_executor(
     source: WeightSource,
     dtype: Dtype = Dtype.FLOAT32,
     weights: Weights = Weights.AUTO,
+    activations: Activations = Activations.FLOAT,
     *,
     num_threads: int = 1,
     block_size: int = BLOCK_SIZE,
@@ -44,7 +47,7 @@ def native_executor(
         source.config,
         packed,
         library,
-        precision=int(dtype is Dtype.BFLOAT16),
+        precision=choose_precision(activations, set(formats(packed.places)), dtype),
         num_positions=source.config.max_position,
         num_threads=num_threads,
     )

@@ -4,15 +4,15 @@ from gpuworker.backend import Backend
 from gpuworker.machine import num_cores
 from gpuworker.model.config import ModelConfig
 from gpuworker.native.executor import NativeExecutor
+from gpuworker.native.layout import formats
 from gpuworker.native.library import StepLibrary
 from gpuworker.native.model import HEAD_SIZE_MULTIPLE, NativeModel, formats_of
 from gpuworker.native.packing import load_packed
 from gpuworker.native.pool import Pool, block_bytes
+from gpuworker.native.precision import choose_precision
 from gpuworker.native.structs import PHASES
 from gpuworker.settings import Dtype, Settings
 from gpuworker.weights.source import WeightSource
-
-PRECISION_CODES = {Dtype.FLOAT32: 0, Dtype.BFLOAT16: 1}
 
 
 def can_compute(config: ModelConfig) -> bool:
@@ -25,11 +25,12 @@ def native_backend(settings: Settings, source: WeightSource, max_model_len: int)
     library = StepLibrary()
     dtype = Dtype.BFLOAT16 if settings.dtype is Dtype.AUTO else settings.dtype
     weights = load_packed(source, settings.weights, dtype, library)
+    precision = choose_precision(settings.activations, set(formats(weights.places)), dtype)
     model = NativeModel(
         source.config,
         weights,
         library,
-        precision=PRECISION_CODES[dtype],
+        precision=precision,
         num_positions=max_model_len,
         num_threads=settings.threads or num_cores(),
     )
@@ -41,11 +42,11 @@ def native_backend(settings: Settings, source: WeightSource, max_model_len: int)
         )
         return NativeExecutor(library, model, device_pool, host_pool)
 
-    formats = formats_of(weights.places)
+    kept, multiplied = formats_of(weights.places), f"{precision.name.lower()} products"
     return Backend(
         dtype=dtype.value,
-        kernels=f"cpu[{library.isa}, native, {formats}]",
-        arithmetic=(dtype.value, "native", library.isa, formats),
+        kernels=f"cpu[{library.isa}, native, {kept}, {multiplied}]",
+        arithmetic=(dtype.value, "native", library.isa, kept, multiplied),
         content_digest=weights.content_digest,
         block_bytes=block_bytes(source.config, settings.block_size, dtype),
         make_executor=make_executor,

@@ -30,6 +30,11 @@ class WeightFormat(IntEnum):
         return gguf.GGMLQuantizationType[_GGML_NAMES.get(self, self.name)]
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether blocks of inputs share a scale."""
+        return self.block_inputs > 1
+
+    @property
     def block_inputs(self) -> int:
         """Elements that share a block; a row is a multiple of it."""
         block_inputs: int = gguf.GGML_QUANT_SIZES[self.ggml_type][0]

@@ -2,23 +2,16 @@
 
 import ctypes
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuworker.native.formats import WeightFormat
 from gpuworker.native.library import StepLibrary
+from gpuworker.native.precision import Precision
 from gpuworker.native.structs import MatrixStruct
 
 _ALIGNMENT = 64
-
-
-class Precision(IntEnum):
-    """``octavo_precision``."""
-
-    FLOAT32 = 0
-    BFLOAT16 = 1
 
 
 class ProductParams(ctypes.Structure):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from octavo.data_folder import default_data_dir
-from octavo.settings import Dtype, Kernels, PreemptionMode, SchedulingPolicy, StepKind, Weights
+from octavo.settings import Activations, Dtype, Kernels, PreemptionMode, SchedulingPolicy, StepKind, Weights
 
 API, MODEL, MEMORY, BATCHING, STORAGE = "API", "Model and kernels", "KV memory", "Batching", "Storage"
 KV_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?", re.IGNORECASE)
@@ -102,6 +102,14 @@ WeightsOption = Annotated[
     typer.Option(
         help="How weights are kept: packed in the file's own blocks, or converted; auto packs a quantized file.",
         envvar="OCTAVO_WEIGHTS",
+        rich_help_panel=MODEL,
+    ),
+]
+ActivationsOption = Annotated[
+    Activations,
+    typer.Option(
+        help="What native steps multiply with quantized weights: int8, faster and rounded, or float in the dtype.",
+        envvar="OCTAVO_ACTIVATIONS",
         rich_help_panel=MODEL,
     ),
 ]

@@ -19,6 +19,7 @@ from octavo.data_folder import DataFolder
 from octavo.progress import Stages
 from octavo.services import local_cluster
 from octavo.settings import (
+    Activations,
     ClusterSettings,
     Dtype,
     Kernels,
@@ -53,6 +54,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
     dtype: options.DtypeOption = Dtype.AUTO,
     kernels: options.KernelsOption = Kernels.AUTO,
     weights: options.WeightsOption = Weights.AUTO,
+    activations: options.ActivationsOption = Activations.AUTO,
     step: options.StepOption = StepKind.AUTO,
     threads: options.Threads = None,
     block_size: options.BlockSize = 16,
@@ -96,6 +98,7 @@ def up(  # noqa: PLR0913 - one parameter per flag
         dtype=dtype,
         kernels=kernels,
         weights=weights,
+        activations=activations,
         step=step,
         drain_timeout_s=drain_timeout,
         in_process=in_process,

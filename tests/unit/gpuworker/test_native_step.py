@@ -9,11 +9,16 @@ import torch
 from doubles.native_step import Chunk, logits_of_all, native_executor, ragged, scattered
 from doubles.tiny_llama import naive_logits, random_llama, twin, write_gguf
 from gpuworker.core.steps import BlockChanges
-from gpuworker.errors import KernelInputError
-from gpuworker.settings import Dtype, Weights
+from gpuworker.errors import KernelInputError, SettingsInvalid
+from gpuworker.settings import Activations, Dtype, Weights
 from gpuworker.weights.loading import open_weights
 
 TOKEN_IDS = [(37 * index + 11) % 96 for index in range(50)]
+NUMBERS = [
+    (Dtype.FLOAT32, Activations.FLOAT),
+    (Dtype.BFLOAT16, Activations.FLOAT),
+    (Dtype.BFLOAT16, Activations.INT8),
+]
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -86,18 +91,32 @@ def test_rounded_weights_and_kv_stay_close_to_float32(tmp_path, weights, dtype, 
     assert 1e-5 < relative_error(actual, naive_logits(model, TOKEN_IDS)) < largest
 
 
-@pytest.mark.parametrize("dtype", [Dtype.FLOAT32, Dtype.BFLOAT16])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+def test_activations_in_bytes_stay_close_to_floats(tmp_path, kind):
+    source = open_weights(write_gguf(random_llama(initializer_range=0.05), tmp_path / "tiny.gguf", kind))
+    actual = logits_of_all(native_executor(source, activations=Activations.INT8), TOKEN_IDS)
+    assert 1e-5 < relative_error(actual, naive_logits(twin(source), TOKEN_IDS)) < 0.02
+
+
+@pytest.mark.parametrize("weights", [Weights.FLOAT32, Weights.BFLOAT16])
+def test_activations_in_bytes_are_refused_where_weights_are_not_quantized(packed_source, weights):
+    with pytest.raises(SettingsInvalid, match=f"needs quantized weights; some are {weights}"):
+        native_executor(packed_source, weights=weights, activations=Activations.INT8)
+
+
+@pytest.mark.parametrize(("dtype", "activations"), NUMBERS)
 @pytest.mark.parametrize("chunks", [(1,) * 50, (20, 30), (3, 4, 5, 38), (49, 1)])
-def test_chunks_give_the_bits_of_the_whole(packed_source, dtype, chunks):
-    executor = native_executor(packed_source, dtype, num_threads=2)
+def test_chunks_give_the_bits_of_the_whole(packed_source, dtype, activations, chunks):
+    executor = native_executor(packed_source, dtype, activations=activations, num_threads=2)
     whole = logits_of_all(executor, TOKEN_IDS)
     assert np.array_equal(logits_of_all(executor, TOKEN_IDS, *chunks), whole)
 
 
-@pytest.mark.parametrize("dtype", [Dtype.FLOAT32, Dtype.BFLOAT16])
+@pytest.mark.parametrize(("dtype", "activations"), NUMBERS)
 @pytest.mark.parametrize("batch_size", [2, 3, 4, 5, 8, 17, 31])
-def test_a_batch_gives_the_bits_of_its_sequences_alone(packed_source, dtype, batch_size):
-    executor, alone = native_executor(packed_source, dtype, num_threads=2), native_executor(packed_source, dtype)
+def test_a_batch_gives_the_bits_of_its_sequences_alone(packed_source, dtype, activations, batch_size):
+    executor = native_executor(packed_source, dtype, activations=activations, num_threads=2)
+    alone = native_executor(packed_source, dtype, activations=activations)
     prompts = [[(31 * index + 7 * row + 5) % 144 for index in range(3 + row)] for row in range(batch_size)]
     chunks = [Chunk(prompt, len(prompt), scattered(16 * row, 64)) for row, prompt in enumerate(prompts)]
     prefilled = executor.logits(ragged(chunks))
@@ -108,10 +127,12 @@ def test_a_batch_gives_the_bits_of_its_sequences_alone(packed_source, dtype, bat
     assert len(np.unique(decoded, axis=0)) == batch_size
 
 
-def test_the_number_of_threads_changes_no_bit(packed_source):
-    expected = logits_of_all(native_executor(packed_source), TOKEN_IDS, 45, 1, 4)
+@pytest.mark.parametrize(("dtype", "activations"), NUMBERS)
+def test_the_number_of_threads_changes_no_bit(packed_source, dtype, activations):
+    alone = native_executor(packed_source, dtype, activations=activations)
+    expected = logits_of_all(alone, TOKEN_IDS, 45, 1, 4)
     for num_threads in (2, 3, 7):
-        executor = native_executor(packed_source, num_threads=num_threads)
+        executor = native_executor(packed_source, dtype, activations=activations, num_threads=num_threads)
         assert np.array_equal(logits_of_all(executor, TOKEN_IDS, 45, 1, 4), expected), num_threads
 
 
@@ -130,8 +151,9 @@ def test_blocks_that_were_swapped_out_and_in_again_change_no_bit(packed_source):
     assert np.array_equal(executor.logits(ragged([Chunk(TOKEN_IDS, 1, copied)])), expected)
 
 
-def test_what_is_not_finite_stays_in_its_own_sequence(packed_source):
-    executor = native_executor(packed_source)
+@pytest.mark.parametrize("activations", [Activations.FLOAT, Activations.INT8])
+def test_what_is_not_finite_stays_in_its_own_sequence(packed_source, activations):
+    executor = native_executor(packed_source, activations=activations)
     chunks = [Chunk(TOKEN_IDS[: 5 + row], 5 + row, scattered(16 * row, 64)) for row in range(3)]
     executor.logits(ragged(chunks))
     decodes = [Chunk([*chunk.context, 9], 1, chunk.table) for chunk in chunks]
