@@ -11,11 +11,11 @@ from device_report import Budget, Figure
 
 from gpuworker.core.steps import Sample, SamplingParams, SequenceId
 from gpuworker.device.rows import CudaRows
-from gpuworker.device.sampling_rows import pack
 from gpuworker.kernels import AttentionBatch, KVCache, KVCacheShape
 from gpuworker.kernels.cuda import CudaOps
 from gpuworker.model.config import ModelConfig
 from gpuworker.model.rotary import Rotary
+from gpuworker.sampling_rows import pack
 
 BLOCK_SIZE = 16
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE, HIDDEN, INTERMEDIATE, VOCAB = 32, 8, 128, 4096, 14336, 128256  # of Llama 3 8B

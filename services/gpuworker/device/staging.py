@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from gpuworker.core.batch import Batch
-from gpuworker.device.sampling_rows import pack
 from gpuworker.kernels import AttentionBatch
 from gpuworker.kernels.cuda_device import Device
 from gpuworker.model.llama import ModelInput
 from gpuworker.row_structs import ROW_BYTES
+from gpuworker.sampling_rows import pack
 
 _ALIGNMENT = 16  # bytes, of every column
 

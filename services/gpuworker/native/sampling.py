@@ -1,6 +1,5 @@
 """What is drawn from the logits of a step, as the library takes it, and what it tells of it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,9 +9,9 @@ import numpy.typing as npt
 from gpuworker.core.batch import Batch
 from gpuworker.core.steps import Drawn, Sample, Scores
 from gpuworker.errors import LogitsNotFinite
-from gpuworker.row_structs import NOT_FINITE, SampleParams, SamplingRow
+from gpuworker.row_structs import NOT_FINITE, SampleParams
+from gpuworker.sampling_rows import ROW, fill
 
-_ROW = np.dtype(SamplingRow)
 _FLOAT32 = 0
 
 
@@ -46,7 +45,7 @@ class _Rules:
             row["frequency_penalty"] = rules.frequency_penalty
             row["presence_penalty"] = rules.presence_penalty
 
-    def columns(self) -> "tuple[npt.NDArray[np.generic] | None, ...]":
+    def columns(self) -> tuple[npt.NDArray[np.generic] | None, ...]:
         """The columns as the library takes them; one that is empty is left out."""
         typed = (
             (self.masks, np.uint8),
@@ -81,11 +80,7 @@ class Sampling:
         self._top_logprobs = np.empty(num_top, dtype=np.float32)
         num_drawn = len(batch.sample_rows) - len(batch.scored_token_ids)
         logit_rows = np.array([*batch.logit_rows, *range(num_drawn, len(batch.sample_rows))], dtype=np.int64)
-        self._columns = (
-            logit_rows,
-            rows,
-            *rules.columns(),
-        )
+        self._columns = (logit_rows, rows, *rules.columns())
         results = (self._token_ids, self._logprobs, self._top_token_ids, self._top_logprobs)
         self.params = SampleParams(
             None,
@@ -124,18 +119,10 @@ class Sampling:
 def _rows(batch: Batch, vocab_size: int) -> tuple[npt.NDArray[np.void], _Rules]:
     """A row for each sample and each scored token, and the rules to which they point."""
     num_samples = len(batch.samples)
-    rows, rules = np.zeros(num_samples + len(batch.scored_token_ids), dtype=_ROW), _Rules()
-    rows["repetition_penalty"] = 1.0
+    rows, rules = np.zeros(num_samples + len(batch.scored_token_ids), dtype=ROW), _Rules()
     sampled, scored = rows[:num_samples], rows[num_samples:]
-    params = [sample.params for sample in batch.samples]
-    sampled["top_p"] = [entry.top_p for entry in params]
-    sampled["seed"] = [entry.seed for entry in params]
-    sampled["position"] = [sample.position for sample in batch.samples]
-    sampled["choice_index"] = [entry.choice_index for entry in params]
-    sampled["top_k"] = [min(entry.top_k, vocab_size) for entry in params]
-    sampled["temperature"] = [entry.temperature for entry in params]
-    sampled["log_min_p"] = [math.log(entry.min_p) if entry.min_p > 0 else -math.inf for entry in params]
-    sampled["num_top"] = [entry.num_top_logprobs for entry in params]
+    fill(sampled, batch.samples)
+    sampled["num_top"] = [sample.params.num_top_logprobs for sample in batch.samples]
     scored["is_known"] = 1
     scored["num_top"] = batch.scored_num_top
     rows["top_start"] = np.cumsum(rows["num_top"]) - rows["num_top"]

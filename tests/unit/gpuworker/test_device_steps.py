@@ -13,13 +13,13 @@ from doubles.emulated_cuda import EmulatedDevice
 from gpuworker.core.batch import Batch
 from gpuworker.core.steps import NO_TOKEN, BlockChanges, Sample, SamplingParams
 from gpuworker.device.decode_graphs import MOST_CONTEXT_TOKENS, NUM_SEQS, DecodeGraphs, GraphShape
-from gpuworker.device.sampling_rows import pack
 from gpuworker.device.staging import Extents, StagedStep, Staging, extents_of
 from gpuworker.executor import move_blocks
 from gpuworker.kernels.cuda import most_thread_blocks
 from gpuworker.logprobs import read_scores, score_table, scores
 from gpuworker.model.llama import ModelInput
 from gpuworker.row_structs import ROW_BYTES, SamplingRow
+from gpuworker.sampling_rows import pack
 
 SHAPE = GraphShape(block_size=4, max_blocks=3, padding_block=50, sizes=(1, 2, 4, 8))
 
@@ -152,6 +152,11 @@ def test_sampling_rows_hold_what_the_kernel_reads() -> None:
     assert first.log_min_p == pytest.approx(math.log(0.5))
     assert (second.temperature, second.log_min_p, second.repetition_penalty) == (0.0, -math.inf, 1.0)
     assert ctypes.sizeof(SamplingRow) == ROW_BYTES
+
+
+def test_a_top_k_beyond_the_kernels_numbers_keeps_all_tokens() -> None:
+    [row] = pack([Sample(1, 0, SamplingParams(top_k=2**32 - 1))])
+    assert SamplingRow.from_buffer_copy(row.tobytes()).top_k == 2**31 - 1
 
 
 # ---------------------------------------------------------------- results and moves
