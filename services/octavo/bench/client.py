@@ -26,7 +26,7 @@ class Answer:
         """Takes what arrived at ``now_s``, which may end in the middle of an event."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            if line.startswith(b"data:") and b"[DONE]" not in line:
+            if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
                 self._event(json.loads(line[5:]), now_s)
 
     def _event(self, event: dict[str, Any], now_s: float) -> None:

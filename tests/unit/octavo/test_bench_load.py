@@ -55,6 +55,12 @@ async def test_an_open_loop_sends_at_the_times_of_arrival_however_many_are_open(
     assert send.most_open >= 3
 
 
+def test_text_that_speaks_of_the_end_is_not_the_end():
+    answer = Answer()
+    answer.receive(b'data: {"choices":[{"text":"[DONE]"}]}\n\ndata: [DONE]\n\n', 1.0)
+    assert answer.chunk_times_s == [1.0]
+
+
 def test_an_event_that_arrives_in_pieces_counts_when_it_is_whole():
     answer = Answer()
     answer.receive(b'data: {"choices":[{"text":" a"}]}\n\ndata: {"cho', 1.0)
