@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,9 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from octavo import catalog
+from octavo.bench.private_cluster import plain_settings
 from octavo.data_folder import DataFolder
 from octavo.services import Service, local_cluster
-from octavo.settings import ClusterSettings, Dtype, Kernels, PreemptionMode, claim_port
+from octavo.settings import Dtype, claim_port
 
 PROMPT = "List ten things that number {} makes a mathematician think of, one in each line."
 CONTROL_PLANE = ("redis", "kvmanager", "scheduler")
@@ -214,24 +215,13 @@ def main() -> None:
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = DataFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="octavo-bench-"))))
-        settings = ClusterSettings(
-            host="127.0.0.1",
+        settings = replace(
+            plain_settings(given.model, given.threads),
             port=claim_port("127.0.0.1", 0),
             data_dir=folder.root,
-            model=given.model,
-            served_model_name=None,
-            redis=None,
-            block_size=16,
-            num_device_blocks=None,
-            num_host_blocks=None,
             kv_memory="512MiB",
-            max_num_batched_tokens=512,
             max_num_seqs=max(64, given.streams),
-            preemption_mode=PreemptionMode.AUTO,
-            max_model_len=None,
-            threads=given.threads,
             dtype=given.dtype,
-            kernels=Kernels.AUTO,
             drain_timeout_s=1.0,
         )
         stack.enter_context(folder.locked())
