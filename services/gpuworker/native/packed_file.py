@@ -1,16 +1,18 @@
 """Packed weights on the disk, mapped by the next start.
 
-    header   magic, SHA-256 of the rest, length, JSON: key, digest of the model's files, places     padded to pages
+    header   magic, SHA-256 of the rest, length, JSON: key, digest of the model's files, places, checksum; whole pages
     content  the tensors at their places
 
-A file that is not whole, that another version wrote or that was made from other files is not used.
+A file that is not whole or was changed, that another version wrote or that was made from other files is not used.
 """
 
 import hashlib
 import json
 import mmap
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +24,13 @@ import numpy.typing as npt
 from gpuworker.native.formats import WeightFormat
 from gpuworker.native.layout import Place, total_bytes
 
-_MAGIC = b"OCTPACK1"
+_MAGIC = b"OCTPACK2"
 _FIXED_BYTES = len(_MAGIC) + hashlib.sha256().digest_size + 4
 _PAGE_BYTES = 4096
 _MAX_FILES = 8
 _SUFFIX = ".packed"
+_UNFINISHED = ".packing-"
+_ABANDONED_S = 24 * 3600.0  # nobody packs for so long: the process was killed
 
 Fill = Callable[[npt.NDArray[np.uint8]], None]
 """Writes every tensor to its place."""
@@ -57,20 +61,23 @@ def read_packed(path: Path, key: str) -> PackedWeights | None:
     if len(mapping) != start + total_bytes(places):
         return None
     content = np.frombuffer(mapping, np.uint8, offset=start)
+    if _checksum(content) != header["checksum"]:
+        return None
     return PackedWeights(places, content, bytes.fromhex(header["content_digest"]))
 
 
 def write_packed(path: Path, key: str, places: tuple[Place, ...], content_digest: bytes, fill: Fill) -> None:
     """Writes the file in one move, and removes the least recently used ones beyond eight. Raises ``OSError``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    header = _header(key, places, content_digest)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".packing-") as folder:
+    header = _header(key, places, content_digest, "0" * 64)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_UNFINISHED) as folder:
         unfinished = Path(folder) / path.name
         with unfinished.open("w+b") as file:
             os.posix_fallocate(file.fileno(), 0, len(header) + total_bytes(places))
             mapping = mmap.mmap(file.fileno(), 0)
-            fill(np.frombuffer(mapping, np.uint8, offset=len(header)))
-            mapping[: len(header)] = header
+            content = np.frombuffer(mapping, np.uint8, offset=len(header))
+            fill(content)
+            mapping[: len(header)] = _header(key, places, content_digest, _checksum(content))
             mapping.flush()
         unfinished.replace(path)
     _remove_old(path)
@@ -81,8 +88,13 @@ def file_name(model_name: str, key: str) -> str:
     return f"{model_name}-{key[:16]}{_SUFFIX}"
 
 
-def _header(key: str, places: tuple[Place, ...], content_digest: bytes) -> bytes:
-    values = {"key": key, "content_digest": content_digest.hex(), "places": [asdict(place) for place in places]}
+def _header(key: str, places: tuple[Place, ...], content_digest: bytes, checksum: str) -> bytes:
+    values = {
+        "key": key,
+        "content_digest": content_digest.hex(),
+        "places": [asdict(place) for place in places],
+        "checksum": checksum,
+    }
     start = -(-(_FIXED_BYTES + len(json.dumps(values)) + 64) // _PAGE_BYTES) * _PAGE_BYTES
     body = json.dumps({**values, "start": start}).encode()
     body = len(body).to_bytes(4, "little") + body
@@ -104,7 +116,27 @@ def _place(entry: dict[str, Any]) -> Place:
     return Place(weight_format=None if kind is None else WeightFormat(kind), **entry)
 
 
+def _checksum(content: npt.NDArray[np.uint8]) -> str:
+    """SHA-256 over the sums of all pages: at the speed of memory, where a digest of the bytes would take seconds."""
+    num_whole_bytes = len(content) // _PAGE_BYTES * _PAGE_BYTES
+    pages = content[:num_whole_bytes].view(np.uint64).reshape(-1, _PAGE_BYTES // 8)
+    digest = hashlib.sha256(np.add.reduce(pages, axis=1).tobytes())
+    digest.update(content[num_whole_bytes:].tobytes())
+    return digest.hexdigest()
+
+
 def _remove_old(newest: Path) -> None:
-    files = [(path.stat().st_mtime, path) for path in newest.parent.glob(f"*{_SUFFIX}") if path != newest]
-    for _, path in sorted(files, reverse=True)[_MAX_FILES - 1 :]:
+    others = [path for path in newest.parent.glob(f"*{_SUFFIX}") if path != newest]
+    for path in sorted(others, key=_changed_at, reverse=True)[_MAX_FILES - 1 :]:
         path.unlink(missing_ok=True)
+    for folder in newest.parent.glob(f"{_UNFINISHED}*"):
+        if _changed_at(folder) < time.time() - _ABANDONED_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _changed_at(path: Path) -> float:
+    """Now, if another process has removed it meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()

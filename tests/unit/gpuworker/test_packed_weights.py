@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gguf
@@ -123,7 +124,17 @@ def of_another_version(content: bytearray) -> None:
     content[:8] = b"OCTPACK0"
 
 
-@pytest.mark.parametrize("damage", [damage_header, cut_short, empty, of_another_version])
+def damage_a_weight(content: bytearray) -> None:
+    content[-5000] ^= 1
+
+
+def damage_the_end(content: bytearray) -> None:
+    content[-1] ^= 1
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_header, damage_a_weight, damage_the_end, cut_short, empty, of_another_version]
+)
 def test_a_damaged_file_is_made_anew(model, cache, library, damage):
     expected = load(model, library).content.copy()
     (path,) = cache.iterdir()
@@ -162,6 +173,16 @@ def test_the_least_recently_used_files_beyond_eight_go(model, cache, library):
         os.utime(old, (1e9 - age, 1e9 - age))
     load(model, library)
     assert sorted(path.name for path in cache.glob("old-*")) == [f"old-{age}.packed" for age in range(7)]
+
+
+def test_what_a_killed_process_left_unfinished_goes_after_a_day(model, cache, library):
+    for name, age_s in ((".packing-abandoned", 90_000), (".packing-in-progress", 60)):
+        folder = cache / name
+        folder.mkdir(parents=True)
+        (folder / "tiny.packed").touch()
+        os.utime(folder, (time.time() - age_s,) * 2)
+    load(model, library)
+    assert [path.name for path in cache.glob(".packing-*")] == [".packing-in-progress"]
 
 
 def test_where_nothing_can_be_kept_weights_are_packed_into_memory(model, cache, library, caplog):
