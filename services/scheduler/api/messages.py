@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from scheduler.api.errors import invalid
-from scheduler.api.validation import FIELD_ERROR, StrictModel, as_tuple, not_supported_beyond
+from scheduler.api.validation import FIELD_ERROR, StrictModel, as_tuple, not_supported_beyond, whole_characters
 from scheduler.core.chat import ChatMessage
 from scheduler.ports import ChatTemplate, Tokenizer
 
@@ -36,7 +36,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 def content_of(value: object) -> str:
     """The text of a message; parts are joined by new lines. Raises ``PydanticCustomError`` for any other form."""
     if isinstance(value, str):
-        return _text(value)
+        return whole_characters(value)
     if not isinstance(value, list) or not value:
         raise PydanticCustomError(FIELD_ERROR, "must be a string or a list of text parts")
     return "\n".join(_part(index, part) for index, part in enumerate(value))
@@ -52,17 +52,7 @@ def _part(index: int, part: object) -> str:
         )
     if part.keys() != {"type", "text"} or not isinstance(part["text"], str):
         raise PydanticCustomError(FIELD_ERROR, "has part {index}, which must have a type and a text", {"index": index})
-    return _text(part["text"])
-
-
-def _text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise PydanticCustomError(
-            FIELD_ERROR, "has half a surrogate pair at character {index}", {"index": error.start}
-        ) from None
-    return value
+    return whole_characters(part["text"])
 
 
 class Message(StrictModel):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from scheduler.api.body import parse_body, read_body, read_json_object
 from scheduler.api.calls import MAX_CHARS_ON_LOOP
@@ -16,7 +16,7 @@ from scheduler.api.errors import invalid
 from scheduler.api.fields import MAX_TOKEN_ID
 from scheduler.api.messages import ConversationFields, chat_prompt
 from scheduler.api.openapi import body_of
-from scheduler.api.validation import StrictModel, as_tuple
+from scheduler.api.validation import StrictModel, as_tuple, whole_characters
 from scheduler.ports import ChatTemplate
 
 
@@ -24,7 +24,7 @@ class TokenizeTextRequest(StrictModel):
     """A text as a prompt."""
 
     model: str | None = None
-    prompt: str
+    prompt: Annotated[str, AfterValidator(whole_characters)]
     add_special_tokens: bool = Field(default=True, description="Adds what the tokenizer adds to any prompt.")
     return_token_strs: bool = False
 

@@ -36,6 +36,17 @@ def as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def whole_characters(value: str) -> str:
+    """The text, which tokenizers take only without halves of surrogate pairs. Raises ``PydanticCustomError``."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise PydanticCustomError(
+            FIELD_ERROR, "has half a surrogate pair at character {index}", {"index": error.start}
+        ) from None
+    return value
+
+
 def as_api_error(details: ErrorDetails) -> ApiError:
     """400 that names the field, its value and the limit."""
     param = ".".join(map(str, details["loc"]))

@@ -210,13 +210,14 @@ async def test_a_text_is_tokenized_and_comes_back(client):
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": HELLO}, "prompt"),
         ("/tokenize", {"prompt": 3}, "prompt"),
+        ("/tokenize", {"prompt": "half a pair: \ud800"}, "prompt"),
         ("/tokenize", {"messages": 3}, "messages"),
         ("/detokenize", {"tokens": [256]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens.0"),
     ],
 )
 async def test_what_cannot_be_tokenized_is_refused_by_name(client, path, body, param):
-    response = await client.post(path, json=body)
+    response = await client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
 
