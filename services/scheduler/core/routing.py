@@ -46,10 +46,12 @@ class Loads:
 
     def __init__(self, num_workers: int) -> None:
         self.tokens = [0] * num_workers
+        self._next = 0  # behind the last that got something: of equals, the first from here on
 
     def sent(self, route: Route) -> None:
         """A request is open at a worker now."""
         self.tokens[route.worker_id] += route.num_tokens + OPEN_REQUEST_TOKENS
+        self._next = route.worker_id + 1
 
     def prefilled(self, route: Route) -> None:
         """Its prompt is computed."""
@@ -60,8 +62,12 @@ class Loads:
         self.tokens[route.worker_id] -= OPEN_REQUEST_TOKENS
 
     def least(self) -> WorkerId:
-        """The worker that owes least; of equals the first."""
-        return WorkerId(self.tokens.index(min(self.tokens)))
+        """The worker that owes least; equals take turns."""
+        fewest = min(self.tokens)
+        try:
+            return WorkerId(self.tokens.index(fewest, self._next))
+        except ValueError:
+            return WorkerId(self.tokens.index(fewest))
 
 
 class CachedPrefixes:

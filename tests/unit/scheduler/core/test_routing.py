@@ -53,6 +53,17 @@ def test_a_load_falls_with_the_first_token_and_with_the_last():
     assert [chosen.route(SHORT).worker_id for _ in range(2)] == [0, 0]
 
 
+def test_equally_loaded_workers_take_turns():
+    chosen = router("least-loaded", num_workers=3)
+    places = []
+    for _ in range(5):
+        route = chosen.route(SHORT)
+        places.append(route.worker_id)
+        chosen.prefilled(route)
+        chosen.ended(route)
+    assert places == [0, 1, 2, 0, 1]
+
+
 def test_of_two_drawn_workers_the_less_loaded_one_is_chosen():
     # The first request draws 1 and, of the others, the one after it; so does the second.
     assert places("two-choices", [SHORT, SHORT, SHORT], draws=(1, 0)) == [1, 2, 1]
