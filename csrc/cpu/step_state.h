@@ -33,7 +33,7 @@ struct Scratch {
     char *prepared;  // [kRowsPreparedByAll] of the widest input
     float *gate;     // [rows of a piece][fused outputs]
     float *up;       // likewise
-    float *residual; // [num_tokens][outputs of a thread's panels]
+    float *residual; // [num_tokens][outputs of a thread's panels]; room for all, should the team be of one
     char *products;  // of ProductKernels
     char *sampling;  // of sample_row
 };
