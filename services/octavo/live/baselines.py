@@ -115,17 +115,12 @@ def rates(reached: Rates, found: Curves, load: str) -> Report:
         for rate, seconds in points
     ]
     others = [space for space in found if space is not SpaceName.PAGED]
-    if (latency := common_latency(found)) is not None:
-        at = {space: rate_at(points, latency) for space, points in found.items()}
-        rows += [
-            Row(
-                f"paged / {space.value}, rate at {latency:.2f} s/token",
-                at[SpaceName.PAGED] / at[space],
-                paper[SpaceName.PAGED] / paper[space],
-                "x",
-            )
-            for space in others
-        ]
+    latency = common_latency(found.values())
+    at = {space: rate_at(points, latency) for space, points in found.items()}
+    for space in others:
+        if ratio := at[SpaceName.PAGED].over(at[space]):
+            name = f"paged / {space.value}, rate at {latency:.2f} s/token, {ratio.bound}"
+            rows.append(Row(name.rstrip(", "), ratio.per_s, paper[SpaceName.PAGED] / paper[space], "x"))
     rows += [
         Row(f"paged / {space.value}, requests/s all at once", reached[SpaceName.PAGED] / reached[space], None, "x")
         for space in others

@@ -1,25 +1,50 @@
 """At which request rates several systems have the same latency."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
-from typing import TypeVar
+from statistics import geometric_mean
 
-Space = TypeVar("Space")
 Point = tuple[float, float]  # requests a second, seconds per token
 
 
-def common_latency(curves: Mapping[Space, Sequence[Point]]) -> float | None:
-    """A latency that every curve has somewhere: the middle, on a logarithmic axis, of those; ``None`` without one."""
-    lowest = max(min(latency for _, latency in points) for points in curves.values())
-    highest = min(max(latency for _, latency in points) for points in curves.values())
-    return math.sqrt(lowest * highest) if lowest <= highest else None
+class Bound(StrEnum):
+    """How a number that was found lies to the true one."""
+
+    EXACT = ""
+    AT_LEAST = "at least "
+    AT_MOST = "at most "
 
 
-def rate_at(points: Sequence[Point], latency: float) -> float:
-    """The highest rate at which a curve crosses ``latency``, between its samples on logarithmic axes."""
-    for (r0, l0), (r1, l1) in reversed(list(pairwise(sorted(points)))):
-        if min(l0, l1) <= latency <= max(l0, l1):
-            share = math.log(latency / l0) / math.log(l1 / l0) if l0 != l1 else 1.0
-            return float(r0 * (r1 / r0) ** share)
-    raise ValueError(f"the curve {points} does not come to a latency of {latency}")
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Requests a second that a system takes at a latency; the nearest sample where its curve does not come to it."""
+
+    per_s: float
+    bound: Bound = Bound.EXACT
+
+    def over(self, other: "Rate") -> "Rate | None":
+        """The ratio of two; ``None`` where their bounds leave it open."""
+        opposite = {Bound.AT_LEAST: Bound.AT_MOST, Bound.AT_MOST: Bound.AT_LEAST, Bound.EXACT: Bound.EXACT}
+        bounds = {self.bound, opposite[other.bound]} - {Bound.EXACT}
+        if len(bounds) > 1:
+            return None
+        return Rate(self.per_s / other.per_s, next(iter(bounds), Bound.EXACT))
+
+
+def common_latency(curves: Iterable[Sequence[Point]]) -> float:
+    """A latency in the middle of all samples, on a logarithmic axis."""
+    return geometric_mean(latency for points in curves for _, latency in points)
+
+
+def rate_at(points: Sequence[Point], latency: float) -> Rate:
+    """The highest rate at which a curve is at ``latency``, between its samples on logarithmic axes."""
+    ordered = sorted(points)
+    if ordered[-1][1] <= latency:
+        return Rate(ordered[-1][0], Bound.AT_LEAST)
+    for (r0, l0), (r1, l1) in reversed(list(pairwise(ordered))):
+        if l0 <= latency < l1:
+            return Rate(r0 * (r1 / r0) ** (math.log(latency / l0) / math.log(l1 / l0)))
+    return Rate(ordered[0][0], Bound.AT_MOST)
