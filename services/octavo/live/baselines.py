@@ -34,7 +34,7 @@ Curves = Mapping[SpaceName, Sequence[Point]]
 async def compare_spaces(lab: Lab) -> list[Report]:
     """Clusters with all spaces side by side, one run at a time and in turns."""
     spaces = QUICK_SPACES if lab.is_quick else SPACES
-    lengths = lab.scale.lengths(Dataset.SHAREGPT, lab.number(20, 8))
+    lengths = lab.scale.known_lengths(Dataset.SHAREGPT, lab.number(20, 8))
     load = _described(lab, lengths)
     async with AsyncExitStack() as stack:
         clusters = {space: await stack.enter_async_context(lab.cluster(space, lab.pool, lengths)) for space in spaces}

@@ -30,9 +30,12 @@ class Scale:
         return max(1, BLOCK_SIZE // self.divisor)
 
     def lengths(self, dataset: Dataset, count: int, seed: int = 0) -> list[Length]:
-        """Requests of a dataset; no two prompts are equally long, so that an oracle can tell them apart."""
-        scaled = [self._scaled(length) for length in sample_lengths(dataset, count, MAX_MODEL_LEN, seed)]
-        return _apart(scaled, self.max_model_len)
+        """Requests of a dataset."""
+        return [self._scaled(length) for length in sample_lengths(dataset, count, MAX_MODEL_LEN, seed)]
+
+    def known_lengths(self, dataset: Dataset, count: int, seed: int = 0) -> list[Length]:
+        """The same; no two prompts are equally long, so that an oracle can tell them apart."""
+        return _apart(self.lengths(dataset, count, seed), self.max_model_len)
 
     def _scaled(self, length: Length) -> Length:
         prompt, output = (

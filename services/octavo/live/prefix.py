@@ -22,7 +22,7 @@ async def shared_prefix(lab: Lab) -> Report:
     """Requests a second of paged memory with its prefix cache, over those of Orca (Oracle); lengths are the paper's."""
     paper = printed()["shared_prefix_speedup_vs_orca_oracle"]
     rows = []
-    sentences = Scale(1).lengths(Dataset.TRANSLATION, lab.number(6, 3))
+    sentences = Scale(1).known_lengths(Dataset.TRANSLATION, lab.number(6, 3))
     for name, num_shared in SHOTS.items():
         lengths = [
             replace(sentence, num_prompt_tokens=sentence.num_prompt_tokens + num_shared) for sentence in sentences

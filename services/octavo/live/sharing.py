@@ -8,7 +8,7 @@ from octavo.simulation.paper import printed
 from octavo.simulation.spaces import SpaceName
 
 WIDTHS = (2, 4, 6)
-SCALE = Scale(2)
+SCALE = Scale(4)
 NUM_SLOTS = 1024
 
 
@@ -21,8 +21,8 @@ def fields_of(kind: str, width: int) -> dict[str, object]:
 
 
 async def memory_saved(lab: Lab) -> Report:
-    """One cluster; for each width a few requests with the lengths of Alpaca, halved like the blocks."""
-    lengths = SCALE.lengths(Dataset.ALPACA, lab.number(5, 2))
+    """One cluster; for each width a few requests with the lengths of Alpaca, a quarter like the blocks."""
+    lengths = SCALE.lengths(Dataset.ALPACA, lab.number(12, 4))
     paper = printed()["fig15_memory_saving_percent_OPT13B_Alpaca"]
     rows = []
     async with lab.cluster(SpaceName.PAGED, Pool(NUM_SLOTS, SCALE.block_size, SCALE.max_model_len), lengths) as cluster:

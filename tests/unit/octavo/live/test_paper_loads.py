@@ -21,9 +21,9 @@ def test_lengths_context_and_blocks_shrink_by_one_factor(divisor):
 
 
 @pytest.mark.parametrize("dataset", [Dataset.SHAREGPT, Dataset.ALPACA, Dataset.TRANSLATION])
-def test_no_two_prompts_are_equally_long_and_every_request_fits(dataset):
+def test_prompts_that_an_oracle_knows_differ_in_length_and_every_request_fits(dataset):
     scale = Scale(8)
-    lengths = scale.lengths(dataset, 40)
+    lengths = scale.known_lengths(dataset, 40)
     assert len(known_outputs(lengths)) == 40
     assert all(length.num_prompt_tokens + length.num_output_tokens < scale.max_model_len for length in lengths)
     assert all(length.num_prompt_tokens > 0 and length.num_output_tokens > 0 for length in lengths)
