@@ -3,7 +3,7 @@
 The caller goes with the task that handles a request, so that no route has to hand it on, and none can forget to.
 """
 
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -14,7 +14,8 @@ from scheduler.api.rate_limits import Meter
 from scheduler.core.request import OutputDelta, Request, RequestId
 from scheduler.core.tenants import tenant_salt
 from scheduler.errors import RequestRefused
-from scheduler.ports import Generator, Readiness
+from scheduler.ports import Generator
+from scheduler.wrapped_generator import WrappedGenerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +31,12 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
 """Who sent the request that the current task handles; set by the gate."""
 
 
-class CallerGenerator:
-    """Implements ``Generator``: keeps tenants' cached prefixes and ids apart, and counts what keys use."""
+class CallerGenerator(WrappedGenerator):
+    """Keeps tenants' cached prefixes and ids apart, and counts what keys use."""
 
     def __init__(self, generator: Generator, open_requests: OpenRequests) -> None:
-        self._generator = generator
+        super().__init__(generator)
         self._open = open_requests
-
-    @property
-    def readiness(self) -> Readiness:
-        """The engine's."""
-        return self._generator.readiness
-
-    @property
-    def max_model_len(self) -> int:
-        """The engine's."""
-        return self._generator.max_model_len
-
-    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
-        """The engine's."""
-        return self._generator.max_output_tokens(num_prompt_tokens, num_choices)
 
     def check(self, request: Request) -> None:
         """As the engine, and raises ``ApiError`` 429 for what the key may not use now."""
@@ -57,19 +44,15 @@ class CallerGenerator:
         call_id = call_id_of(request.request_id)
         if self._open.engine_ids(caller.tenant, call_id):
             raise RequestRefused(f"request_id is {call_id!r}, which is in use", param="request_id")
-        self._generator.check(_own(request, caller))
+        super().check(_own(request, caller))
         if caller.meter is not None:
             caller.meter.require_tokens(len(request.prompt_token_ids))
-
-    def check_together(self, requests: Sequence[Request]) -> None:
-        """As the engine."""
-        self._generator.check_together(requests)
 
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """As the engine. Until the stream is closed, the request can be ended by its id."""
         caller = CALLER.get()
         own = _own(request, caller)
-        stream = self._generator.generate(own)
+        stream = super().generate(own)
         self._open.add(caller.tenant, request.request_id, own.request_id)
         if caller.meter is not None:
             caller.meter.count_tokens(len(request.prompt_token_ids))
@@ -77,17 +60,13 @@ class CallerGenerator:
 
     def abort(self, request_id: RequestId) -> bool:
         """As the engine, for a request of the caller's tenant."""
-        return self._generator.abort(_own_id(request_id, CALLER.get()))
+        return super().abort(_own_id(request_id, CALLER.get()))
 
     def abort_call(self, call_id: str) -> bool:
         """Ends what is in progress of a call; ``False`` if the caller's tenant has no such call."""
         engine_ids = self._open.engine_ids(CALLER.get().tenant, call_id)
         ended = [self._generator.abort(engine_id) for engine_id in engine_ids]
         return any(ended)
-
-    async def drain(self, deadline_s: float) -> None:
-        """As the engine."""
-        await self._generator.drain(deadline_s)
 
 
 def _own(request: Request, caller: Caller) -> Request:

@@ -1,12 +1,13 @@
 """Ports that time what goes through them. ``now`` is a monotonic clock in seconds."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 
-from scheduler.core.request import OutputDelta, Request, RequestId
+from scheduler.core.request import OutputDelta, Request
 from scheduler.core.steps import Grant, Plan, Step, StepResult
 from scheduler.metrics.instruments import Instruments
-from scheduler.ports import Generator, Memory, PoolOpened, Readiness, Worker, WorkerDescription
+from scheduler.ports import Generator, Memory, PoolOpened, Worker, WorkerDescription
+from scheduler.wrapped_generator import WrappedGenerator
 
 
 class MeasuredMemory:
@@ -91,49 +92,19 @@ class MeasuredWorker:
         await self._worker.close()
 
 
-class MeasuredGenerator:
-    """``Generator`` that counts tokens and times requests."""
+class MeasuredGenerator(WrappedGenerator):
+    """Counts tokens and times requests."""
 
     def __init__(self, generator: Generator, instruments: Instruments, now: Callable[[], float]) -> None:
-        self._generator = generator
+        super().__init__(generator)
         self._instruments = instruments
         self._now = now
 
-    @property
-    def readiness(self) -> Readiness:
-        """The engine's."""
-        return self._generator.readiness
-
-    @property
-    def max_model_len(self) -> int:
-        """The engine's."""
-        return self._generator.max_model_len
-
-    def max_output_tokens(self, num_prompt_tokens: int, num_choices: int) -> int:
-        """The engine's."""
-        return self._generator.max_output_tokens(num_prompt_tokens, num_choices)
-
-    def check(self, request: Request) -> None:
-        """As the engine."""
-        self._generator.check(request)
-
-    def check_together(self, requests: Sequence[Request]) -> None:
-        """As the engine."""
-        self._generator.check_together(requests)
-
     def generate(self, request: Request) -> AsyncGenerator[OutputDelta, None]:
         """As the engine."""
-        stream = self._generator.generate(request)
+        stream = super().generate(request)
         self._instruments.prompt_tokens.inc(len(request.prompt_token_ids))
         return _MeasuredStream(stream, self._instruments, self._now)
-
-    def abort(self, request_id: RequestId) -> bool:
-        """As the engine."""
-        return self._generator.abort(request_id)
-
-    async def drain(self, deadline_s: float) -> None:
-        """As the engine."""
-        await self._generator.drain(deadline_s)
 
 
 class _MeasuredStream(AsyncGenerator[OutputDelta, None]):
