@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kvmanager.baseline import Baseline, BaselineServicer
+from kvmanager.baseline_servicer import Baseline, BaselineServicer
 from kvmanager.core.spaces.memory_space import Estimate
 from kvmanager.core.spaces.served import KnownOutputs
 from kvmanager.v1 import kvmanager_pb2 as pb
