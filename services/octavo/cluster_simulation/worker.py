@@ -23,7 +23,7 @@ from octavo.cluster_simulation.kvmanager_load import KvManagerLoad
 from octavo.cluster_simulation.memory import CacheListener, WorkerMemory
 from octavo.simulation.cost import CostModel
 
-_LOOKAHEAD = 8  # waiting requests that a plan names: more never fit one step's token budget in practice
+_LOOKAHEAD = 64  # waiting requests that a plan names, so that a long queue is not looked through in every step
 
 
 @dataclass(frozen=True, slots=True)
