@@ -17,6 +17,7 @@ from grpc import aio
 
 from gpuworker import main as gpuworker_main
 from gpuworker.assembly import assemble
+from gpuworker.errors import KernelError, SettingsInvalid, WorkerError
 from gpuworker.servicer import Servicer
 from gpuworker.settings import Settings as WorkerSettings
 from gpuworker.v1 import gpuworker_pb2_grpc
@@ -30,8 +31,11 @@ from kvmanager.v1 import inspection_pb2_grpc
 from octavo.in_process.services import local_memory, local_worker
 from scheduler.adapters.grpc_inspector import GrpcPoolInspector, GrpcWorkerInspector
 from scheduler.command import command as scheduler_command
+from scheduler.errors import InvalidConfiguration
 from scheduler.main import Peers, serve_until_stopped
 from scheduler.settings import Settings
+
+logger = logging.getLogger("octavo.in_process")
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -47,8 +51,12 @@ def main() -> None:
     settings: Settings = _parsed(scheduler_command, words[middle + 1 :], 0)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     memory_settings = MemorySettings(settings.kvmanager, redis, instance=INSTANCE)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings, memory_settings, worker_settings))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings, memory_settings, worker_settings))
+    except (WorkerError, KernelError, InvalidConfiguration) as error:
+        logger.critical("%s", error)
+        sys.exit(2 if isinstance(error, SettingsInvalid | InvalidConfiguration) else 1)
 
 
 def _parsed(command: Callable[[Callable[[S], R]], typer.Typer], words: list[str], code: R) -> S:
@@ -85,11 +93,13 @@ async def serve(settings: Settings, memory: MemorySettings, worker: WorkerSettin
             pools=GrpcPoolInspector(memory.listen),
             tables=GrpcWorkerInspector(memory.listen),
         )
-        async with _duties(pools.renew_leases(memory.lease_s / 3), inspector.expire_pins()):
-            await serve_until_stopped(settings, peers)
-        await server.stop(grace=None)
-        await pools.close()
-        await store.close()
+        try:
+            async with _duties(pools.renew_leases(memory.lease_s / 3), inspector.expire_pins()):
+                await serve_until_stopped(settings, peers)
+        finally:
+            await server.stop(grace=None)
+            await pools.close()
+            await store.close()
 
 
 @asynccontextmanager
