@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from doubles.tiny_llama import expected_config, random_llama
+from doubles.tiny_llama import expected_config, random_llama, write_gguf
 from gpuworker import assembly, torch_backend
 from gpuworker.assembly import choose_max_model_len, choose_num_blocks, choose_step, load_backend, uses_cuda
 from gpuworker.errors import KernelsUnavailable, SettingsInvalid
 from gpuworker.kernels import cuda
 from gpuworker.machine import available_memory_bytes, has_fast_bfloat16, has_nvidia_driver, num_cores
-from gpuworker.settings import Dtype, Kernels, Settings, StepKind, Weights, parse_bytes
+from gpuworker.settings import Activations, Dtype, Kernels, Settings, StepKind, Weights, parse_bytes
 from gpuworker.torch_backend import choose_dtype
 from gpuworker.weights.loading import open_weights
 
@@ -98,6 +98,7 @@ def test_a_device_pool_takes_what_its_device_has_and_pins_a_quarter_of_the_hosts
         ({"step": StepKind.TORCH}, True),
         ({"step": StepKind.NATIVE}, False),
         ({"weights": Weights.PACKED}, False),
+        ({"activations": Activations.INT8}, False),
         ({"kernels": Kernels.CPU}, False),
         ({"kernels": Kernels.REFERENCE}, False),
     ],
@@ -127,6 +128,15 @@ def test_float16_is_refused_where_no_kernel_has_it(tmp_path):
         with pytest.raises(SettingsInvalid, match="--dtype is float16, but the cpu kernels have float32 and bfloat16"):
             load_backend(settings(dtype=Dtype.FLOAT16, kernels=kernels), source, 16)
     assert load_backend(settings(dtype=Dtype.FLOAT16, kernels=Kernels.REFERENCE), source, 16).dtype == "float16"
+
+
+def test_the_arithmetic_of_a_worker_names_what_activations_are_multiplied_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("OCTAVO_CACHE_DIR", str(tmp_path / "cache"))
+    source = open_weights(write_gguf(random_llama(), tmp_path / "tiny.gguf", "Q4_1"))
+    asked = (Activations.AUTO, Activations.FLOAT, Activations.INT8)
+    auto, floats, int8 = (load_backend(settings(activations=value), source, 16).arithmetic for value in asked)
+    assert auto == floats != int8
+    assert "int8 products" in int8
 
 
 def test_asking_for_cuda_without_a_device_is_an_error_and_no_fallback(tmp_path, monkeypatch):
@@ -175,6 +185,7 @@ def test_steps_are_native_where_kernels_and_model_allow_it(changes, head_size, e
         ({"step": StepKind.NATIVE}, "--step is native, but it cannot compute heads of 24"),
         ({"weights": Weights.Q8_0}, "--weights is q8_0, but steps in torch have the weights in the --dtype"),
         ({"step": StepKind.TORCH, "weights": Weights.PACKED}, "--weights is packed, but steps in torch"),
+        ({"activations": Activations.INT8}, "--activations is int8, but steps in torch multiply floats"),
     ],
 )
 def test_settings_that_contradict_each_other_or_the_model_are_refused(changes, message):
