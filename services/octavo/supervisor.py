@@ -19,6 +19,7 @@ from octavo.restarts import MAX_RESTARTS, WINDOW_S, RestartBudget
 from octavo.services import Service
 
 START_TIMEOUT_S = 300.0
+ELSEWHERE_TIMEOUT_S = 30.0  # of a service that somebody else runs, which has no model to load
 POLL_INTERVAL_S = 0.1
 
 
@@ -121,11 +122,12 @@ class Supervisor:
 
 
 async def _until_ready(service: Service) -> None:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
+    timeout_s = START_TIMEOUT_S if service.command else ELSEWHERE_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     while not (health := await probe(service.address)).ready:
         if time.monotonic() > deadline_s:
             raise ServiceFailed(
-                f"{service.name} at {service.address} was not ready within {START_TIMEOUT_S:g} s: {health.detail}"
+                f"{service.name} at {service.address} was not ready within {timeout_s:g} s: {health.detail}"
             )
         await asyncio.sleep(POLL_INTERVAL_S)
 

@@ -97,8 +97,8 @@ async def test_a_service_that_runs_elsewhere_is_only_waited_for(folder, stand_in
     await other.drain()
 
 
-async def test_a_service_that_never_answers_fails_the_start(folder, monkeypatch):
-    monkeypatch.setattr(supervisor, "START_TIMEOUT_S", 0.2)
+async def test_a_service_elsewhere_that_never_answers_fails_the_start_long_before_one_that_loads(folder, monkeypatch):
+    monkeypatch.setattr(supervisor, "ELSEWHERE_TIMEOUT_S", 0.2)
     cluster = Cluster(folder, Service("elsewhere", "redis://127.0.0.1:1", ()))
     with pytest.raises(ServiceFailed, match=r"elsewhere at redis://127.0.0.1:1 was not ready within 0.2 s"):
         await cluster.start()
