@@ -159,7 +159,8 @@ MORE_scheduler := async-timeout
 wheels: $(SERVICES:%=build/wheels/%.stamp) build/wheels/octavo.stamp ## collect what the container images install
 
 # Octavo itself, without kernels and with them: only the gpuworker's image needs these.
-build/wheels/octavo.stamp: pyproject.toml $(CSRC) $(shell find services -name '*.py') | $(STAMPS)/install
+PACKAGED := $(shell find services -type f -not -path '*/__pycache__/*' -not -path '*/lib/*' -not -name Dockerfile)
+build/wheels/octavo.stamp: pyproject.toml $(CSRC) $(PACKAGED) | $(STAMPS)/install
 	@rm -rf build/wheels/octavo && mkdir -p build/wheels
 	$(call timed,octavo wheels,$(call wheel,plain,OCTAVO_NO_KERNELS=1) && $(call wheel,kernels,))
 	@touch $@
