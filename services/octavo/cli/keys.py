@@ -17,7 +17,10 @@ Source = Annotated[
     str,
     typer.Option("--api-keys", envvar="OCTAVO_API_KEYS", help="File of keys or URL of Redis, as given to `octavo up`."),
 ]
-Limit = Annotated[int | None, typer.Option(callback=within(1), show_default=False, help="Default: no limit.")]
+MAX_PER_MINUTE = 2**53  # as the scheduler's, which counts in floats
+Limit = Annotated[
+    int | None, typer.Option(callback=within(1, MAX_PER_MINUTE), show_default=False, help="Default: no limit.")
+]
 
 
 @app.command()

@@ -19,7 +19,7 @@ def within(low: float, high: float | None = None) -> Callable[[float | None], fl
     """A check that names value and limit, as typer's own does not."""
 
     def check(value: float | None) -> float | None:
-        if value is not None and not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise typer.BadParameter(f"{value} is no finite number")
         if value is not None and value < low:
             raise typer.BadParameter(f"{value} is too small; the least is {low}")

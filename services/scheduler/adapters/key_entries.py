@@ -7,6 +7,7 @@ from scheduler.core.keys import KeyClass, KeyEntry, Keyring
 from scheduler.errors import InvalidConfiguration
 
 DIGEST_BYTES = 32
+MAX_PER_MINUTE = 2**53  # buckets count in floats
 
 
 def keyring_of(items: Sequence[object], source: str) -> Keyring:
@@ -63,6 +64,6 @@ def _digest(item: dict[str, Any]) -> bytes:
 
 def _limit(item: dict[str, Any], field: str) -> int | None:
     value = item.get(field)
-    if value is not None and (type(value) is not int or value < 1):
+    if value is not None and (type(value) is not int or not 1 <= value <= MAX_PER_MINUTE):
         raise ValueError(field)
     return value

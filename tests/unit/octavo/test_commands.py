@@ -78,6 +78,7 @@ def test_every_flag_of_up_has_a_variable_and_an_explanation():
         (("--block-size", "0"), r"'--block-size'.*0 is too small; the least is 1"),
         (("--port", "70000"), r"'--port'.*70000 is too large; the most is 65535"),
         (("--kv-memory", "lots"), r"'--kv-memory'.*'lots' is not a size"),
+        (("--block-size", f"-{10**400}"), r"'--block-size'.*0 is too small; the least is 1"),
         (("--queue-timeout", "nan"), r"'--queue-timeout'.*nan is no finite number"),
         (("--drain-timeout", "inf"), r"'--drain-timeout'.*inf is no finite number"),
         (("--dtype", "int3"), r"'--dtype'.*'int3' is not one of"),

@@ -59,7 +59,15 @@ def test_the_list_shows_no_secret_and_a_revoked_key_is_gone(path):
     assert f"no key with the id '{first}'" in again.stderr
 
 
-@pytest.mark.parametrize("words", [["--tenant", " "], ["--tenant", "a", "--requests-per-minute", "0"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--tenant", " "],
+        ["--tenant", "a", "--requests-per-minute", "0"],
+        ["--tenant", "a", "--tokens-per-minute", str(10**400)],
+        [],
+    ],
+)
 def test_a_key_without_tenant_or_with_a_useless_limit_is_refused(path, words):
     assert octavo(path, "create", *words).exit_code == 2
     assert not path.exists()

@@ -52,6 +52,7 @@ def test_an_entry_has_a_tenant_a_class_and_limits(tmp_path):
         ([item(sha256="ab")], "key 0: sha256"),
         ([item(requests_per_minute=0)], "key 0: requests_per_minute"),
         ([item(tokens_per_minute=True)], "key 0: tokens_per_minute"),
+        ([item(tokens_per_minute=10**400)], "key 0: tokens_per_minute"),
         ([item(), item()], "an id is there more than once"),
     ],
 )
