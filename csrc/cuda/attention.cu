@@ -60,7 +60,8 @@ template <class T, int kHeadSize, int kWarps>
 __device__ void load_tile(const Batch &batch, const Work &work, int kv_head, int first, int64_t distance, T *shared) {
     using Row = Rows<T, kHeadSize>;
     const T *pool = static_cast<const T *>(batch.params.cache.pool) + distance;
-#pragma unroll 4
+    constexpr int kAhead = kHeadSize < 256 ? 4 : 2; // whose addresses still fit the registers beside the sums
+#pragma unroll kAhead
     for (int i = threadIdx.x; i < kTilePositions * Row::kChunks; i += kWarps * 32) {
         const int row = i / Row::kChunks, channel = i % Row::kChunks * Pack<T>::kSize;
         const bool present = first + row < work.context_len;

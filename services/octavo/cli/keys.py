@@ -8,6 +8,7 @@ from rich.table import Table
 
 from octavo.cli.options import within
 from octavo.cli.terminal import err, errors_shown, out
+from octavo.errors import KeysUnusable
 from octavo.key_file import KeyFile
 from octavo.key_store import KeyClass, KeyStore, KeyWish, create_key, is_redis_url
 
@@ -72,6 +73,8 @@ def revoke(api_keys: Source, key_id: Annotated[str, typer.Argument(help="As `oct
 def _store(source: str) -> KeyStore:
     if not is_redis_url(source):
         return KeyFile(Path(source))
-    from octavo.key_redis import KeyRedis  # noqa: PLC0415 - only here is the client needed
-
+    try:
+        from octavo.key_redis import KeyRedis  # noqa: PLC0415 - only here is the client needed
+    except ImportError as fault:
+        raise KeysUnusable("keys in Redis need its client: pip install 'octavo[kvmanager]'") from fault
     return KeyRedis(source)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -80,3 +81,10 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content):
     with pytest.raises(KeysUnusable, match="no file of keys"):
         create_key(KeyFile(path), KeyWish(tenant="a", key_class=KeyClass.ADMIN))
     assert path.read_text() == content
+
+
+def test_keys_in_redis_without_its_client_are_an_error_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "octavo.key_redis", None)
+    refused = octavo("redis://127.0.0.1:6379/1", "list")
+    assert refused.exit_code == 1
+    assert "octavo[kvmanager]" in refused.stderr
