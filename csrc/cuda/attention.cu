@@ -60,7 +60,8 @@ template <class T, int kHeadSize, int kWarps>
 __device__ void load_tile(const Batch &batch, const Work &work, int kv_head, int first, int64_t distance, T *shared) {
     using Row = Rows<T, kHeadSize>;
     const T *pool = static_cast<const T *>(batch.params.cache.pool) + distance;
-    constexpr int kAhead = kHeadSize < 256 ? 4 : 2; // whose addresses still fit the registers beside the sums
+    // As many as have room for their addresses in the registers beside the sums. g++ knows no such pragma.
+    [[maybe_unused]] constexpr int kAhead = kHeadSize < 256 ? 4 : 2;
 #pragma unroll kAhead
     for (int i = threadIdx.x; i < kTilePositions * Row::kChunks; i += kWarps * 32) {
         const int row = i / Row::kChunks, channel = i % Row::kChunks * Pack<T>::kSize;

@@ -29,7 +29,10 @@ class Stream:
         answer = await self._call.read()
         if answer is grpc.aio.EOF:
             raise asyncio.InvalidStateError("the stream ended without a status")
-        return answer.grant if is_plan else answer.opened
+        if not is_plan:
+            return answer.opened
+        answer.grant.ClearField("journal_seconds")  # tells of this message, not of the step
+        return answer.grant
 
     async def is_serving(self) -> bool:
         answer = await health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest())

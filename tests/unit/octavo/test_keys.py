@@ -33,7 +33,7 @@ def test_a_created_key_is_printed_alone_and_only_its_digest_is_kept(path):
     assert len(key) > 50
     stored = path.read_text()
     assert key not in stored
-    assert key.rpartition("-")[2] not in stored
+    assert key.split("-", 2)[2] not in stored
     assert json.loads(stored)["keys"][0]["sha256"] == hashlib.sha256(key.encode()).hexdigest()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
